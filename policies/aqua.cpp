@@ -19,11 +19,12 @@ PolicyInfo info() {
   info.summary = "AQUA: requests page to memory that other GPUs lend, under completely fair scheduling";
   info.source = "AQUA (arXiv 2407.21255), sections 4 and 7; aquaml/aqua (0ed7c15)";
   info.limits =
-      "memory.peer is lent for the whole run by GPUs that do nothing else. Beside memory.lender the lender's GPU "
-      "memory "
-      "is as busy with the copies as their bytes keep it, which lengthens its next iteration, whatever limits that. "
-      "What "
-      "is reclaimed goes to the host over the links of the GPU that borrowed it.";
+      "memory.peer is lent for the whole run by GPUs that do nothing else. Beside memory.lender the lender's memory is "
+      "as busy with the copies as their bytes keep it, which lengthens its next iteration, whatever limits that. "
+      "What is reclaimed goes to the host over the links of the GPU that borrowed it. Contexts (memory.peer_cache) "
+      "move "
+      "whole, as large as their memory is; reclaimed while nothing runs, they leave at once, and the next iteration "
+      "waits for the copy.";
   info.parameters = paging_parameters("peer", "gathered");
   info.engine_defaults = [](const Settings&) {
     return std::map<std::string, std::string>{{"engine.preemption", "recompute"}, {"memory.host_kv", "20GB"}};

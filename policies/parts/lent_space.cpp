@@ -12,35 +12,40 @@ void LentSpace::leaves(const View& view, const RequestView& request, Placement& 
 }
 
 void LentSpace::places(const View& view, Placement& placement) {
-  if (view.now() < next_poll_) return;
-  next_poll_ = view.now() + poll_;
-  forget_those_back(view);
   const TierState& lent = view.tier(lender_);
   const Blocks held = lent.total - lent.free;
-  if (held > lent.total) return move_all(view, lender_, kHostTier, placement);
+  const bool reclaimed = held > lent.total;
+  const bool rests = view.batch().running == 0 && !view.runs(holder_of_contexts()).empty();
+  if (rests ? !reclaimed : view.now() < next_poll_) return;
+  next_poll_ = view.now() + poll_;
+  forget_those_back(view);
+  if (reclaimed) return move_all(view, lender_, kHostTier, placement);
   const Blocks on_host = paged_out(view, kHostTier);
   if (held > Blocks(0) || on_host == Blocks(0) || on_host > lent.free) return;
   move_all(view, kHostTier, lender_, placement);
 }
 
 void LentSpace::move_all(const View& view, TierId from, TierId to, Placement& placement) {
-  for (const RequestId id : away_) {
-    if (blocks_on(view, holder(id), from) > view.tier(to).free) continue;
-    for (const PlacedRun& run : placed_runs(view, holder(id))) {
-      if (run.tier != from || run.moving()) continue;
-      // A tensor is contiguous wherever it is.
-      placement.move({.holder = holder(id),
-                      .range = run.range,
-                      .from = from,
-                      .to = to,
-                      .mechanism = CopyMechanism::single,
-                      .waits = Waits::iteration});
-    }
+  move_tensor(view, holder_of_contexts(), from, to, placement);
+  for (const RequestId id : away_) move_tensor(view, holder(id), from, to, placement);
+}
+
+void LentSpace::move_tensor(const View& view, const Holder& holder, TierId from, TierId to, Placement& placement) {
+  if (blocks_on(view, holder, from) > view.tier(to).free) return;
+  for (const PlacedRun& run : placed_runs(view, holder)) {
+    if (run.tier != from || run.moving()) continue;
+    // A tensor is contiguous wherever it is.
+    placement.move({.holder = holder,
+                    .range = run.range,
+                    .from = from,
+                    .to = to,
+                    .mechanism = CopyMechanism::single,
+                    .waits = Waits::iteration});
   }
 }
 
 Blocks LentSpace::paged_out(const View& view, TierId tier) const {
-  Blocks blocks;
+  Blocks blocks = blocks_on(view, holder_of_contexts(), tier);
   for (const RequestId id : away_) blocks += blocks_on(view, holder(id), tier);
   return blocks;
 }

@@ -15,6 +15,10 @@ namespace spillway {
 ///  * It holds nothing there, and the lender has room for all that it has on the host: that goes to the lender, and the
 ///    iteration waits. So it returns once another offer follows.
 ///
+/// The contexts below the prefix cache, where the policy places them, are one more tensor. They stay while nothing
+/// runs. Then they leave as soon as they are reclaimed, and come back with an iteration: the published code does not
+/// say what an idle consumer does.
+///
 /// Source: AQUA (arXiv 2407.21255), section 4; aquaml/aqua (0ed7c15), dynamic_policy.py, which polls every 4 s.
 /// Asking is O(requests that are paged out).
 class LentSpace final : public PagedSpace {
@@ -26,9 +30,11 @@ class LentSpace final : public PagedSpace {
   void places(const View& view, Placement& placement) override;
 
  private:
-  /// What of the requests outside the batch is on a tier goes to another, request by request, while that has room.
+  /// What of the contexts and of the requests outside the batch is on a tier goes to another, tensor by tensor, while
+  /// that has room.
   void move_all(const View& view, TierId from, TierId to, Placement& placement);
-  /// Blocks on the tier of requests outside the batch.
+  static void move_tensor(const View& view, const Holder& holder, TierId from, TierId to, Placement& placement);
+  /// Blocks on the tier of contexts, and of requests outside the batch.
   [[nodiscard]] Blocks paged_out(const View& view, TierId tier) const;
   void forget_those_back(const View& view);
 

@@ -76,14 +76,17 @@ struct KvRun {
   [[nodiscard]] bool moving() const { return to != kNoTier; }
 };
 
-/// Whose KV it is: that of a request, or of a conversation between two of its turns.
+/// Whose KV it is: that of a request, of a conversation between two of its turns, or the contexts in the tier below the
+/// prefix cache, where the offload policy decides on which tier they are.
 struct Holder {
   RequestId request{};             // valid: a request
-  std::int64_t conversation = -1;  // else a conversation
+  std::int64_t conversation = -1;  // else from 0 on: a conversation
+  bool contexts = false;           // else true: all contexts together
   bool operator==(const Holder&) const = default;
 };
 [[nodiscard]] inline Holder holder(RequestId request) { return {.request = request}; }
 [[nodiscard]] inline Holder holder_of_conversation(std::int64_t conversation) { return {.conversation = conversation}; }
+[[nodiscard]] inline Holder holder_of_contexts() { return {.contexts = true}; }
 
 /// Who waits for a move.
 enum class Waits : std::uint8_t {

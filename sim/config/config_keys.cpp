@@ -259,8 +259,9 @@ void add_memory(std::vector<Parameter>& table) {
       "AQUA (arXiv 2407.21255), section 4: a consumer has one producer; off by default"));
   table.push_back(
       memory_size("memory.peer_cache", "0B",
-                  "Part of memory.peer, for each GPU of a replica, that is the tier below the prefix cache in place of "
-                  "memory.host_cache; 0B: none. policy.keep_prefixes=false leaves contexts to it alone",
+                  "Part of lent memory, for each GPU of a replica, that is the tier below the prefix cache in place of "
+                  "memory.host_cache; 0B: none. Beside memory.lender it is a part of memory.host_kv while nobody lends "
+                  "it. policy.keep_prefixes=false leaves contexts to it alone",
                   "AQUA (arXiv 2407.21255), section 9.3: contexts of prompts in its tensors; off by default"));
   table.push_back({.name = "memory.lender",
                    .type = ParameterType::text,

@@ -30,7 +30,6 @@ Instance::Instance(const InstanceConfig& config, InstanceSink& sink, std::span<c
       figures_(config.policy->figures),
       future_(config.future),
       borrowed_tier_(graph_.find(kPeerTier)),
-      lending_rule_(config.lending_rule),
       residency_(graph_.tiers, /*pool_on_gpu=*/kv_.prefix_caching, memory),
       cpu_attention_(config.policy->cpu_attention),
       keeps_conversations_(config.policy->keeps_conversations),
@@ -41,6 +40,7 @@ Instance::Instance(const InstanceConfig& config, InstanceSink& sink, std::span<c
       sink_(sink),
       borrows_(config.borrows),
       lends_(config.lends),
+      informer_(config.lends != nullptr ? config.informer() : nullptr),
       padding_(config.padding),
       shapes_(memory),
       table_(memory),
@@ -219,7 +219,7 @@ void Instance::end_request(RequestId id, Outcome outcome, SimTime now) {
   if (!parked_.empty()) silent_iterations_ = 0;
   if (slot.client_number >= 0) fairness_.ended(slot.client_number, in_batch, now);
   if (slot.details >= 0) free_details_.push_back(slot.details);
-  needs_all_ = false;
+  if (informer_) informer_->request_ended();
   table_.remove(id);
 }
 
@@ -276,6 +276,7 @@ void Instance::start(SimTime now) {
   now_ = now;
   if (host_ || disk() != nullptr || !nothing_under_way()) collect_ended(now);
   if (connector_) start_stores();
+  if (kv_.cache_moves && contexts_ < 0) hold_contexts();
   if (waits_for_memory()) static_cast<void>(lends_->take_back(now));
   if (rests_for_handovers()) return;
   // A decision that only takes requests out of the batch (the last one preempts itself, say) is followed by another.
@@ -289,7 +290,7 @@ void Instance::start(SimTime now) {
         continue;
       }
       const bool lacks_memory = members_.size() == 0 && waiting() > 0 && !waits_for_handover();
-      if (lends_ != nullptr && lacks_memory && reclaim_for_large_request()) continue;
+      if (informer_ && lacks_memory && lend(informer_->memory_lacking(lender_view()))) continue;
       const bool waits = waits_for_memory() || (connector_ && connector_->under_way > 0) || waits_for_handover();
       if (takes_over() && !waits && give_back_last_handed_over()) continue;
       if (connector_ && !waits && table_.live() > 0 && give_back_last_fetched()) continue;
@@ -473,7 +474,7 @@ void Instance::store_named(SimTime now) {
 }
 
 Blocks Instance::gpu_capacity() const {
-  if (!policy_.layers) return lends_->offered() > Bytes(0) ? retained() : kv_.gpu_blocks;
+  if (!policy_.layers) return kv_.gpu_blocks - lent();
   const Blocks capacity = policy_.layers->capacity();
   const Blocks most = tier(kGpuTier).most;
   if (capacity > most) broken(kOffer, "offer " + blocks_text(capacity), "its layout announced " + blocks_text(most));
@@ -547,7 +548,7 @@ Instance::Advanced Instance::advance(SimTime now) {
   expired_.clear();
   if (policy_.layers) report_layers(duration);
   if (borrows_ != nullptr) report_held(/*copying=*/false);
-  if (lends_ != nullptr) inform();
+  if (informer_) static_cast<void>(lend(informer_->iteration_ended(lender_view())));
   fairness_.iteration_ended();
   return Advanced::iteration;
 }

@@ -87,6 +87,8 @@ class Instance final : public View, private Decision {
 
   /// It has reclaimed memory, and nothing of it may be left with the borrower: when nothing runs, it wants to be asked.
   [[nodiscard]] bool waits_for_memory() const { return lends_ != nullptr && lends_->reclaimed(); }
+  /// It has nothing to run, and contexts that the lender may wait for.
+  [[nodiscard]] bool rests_with_contexts() const { return contexts_ >= 0 && !busy_ && table_.live() == 0; }
   /// Something outside the instance is to come: KV that a request awaits, or memory for KV that waits to be fetched.
   [[nodiscard]] bool waits_for_handover() const { return awaited_ > 0 || !parked_.empty(); }
   [[nodiscard]] std::int64_t live() const { return table_.live(); }
@@ -366,17 +368,17 @@ class Instance final : public View, private Decision {
   bool give_back_last_handed_over();
 
   // Lent memory
+  /// Takes memory for the contexts.
+  void hold_contexts();
   /// Gives the borrowed tier the size that the lender grants now.
   void borrow();
   /// Tells the lender what is in use. `copying`: an iteration starts, in which what leaves is still on its way.
   void report_held(bool copying);
-  /// An iteration of the lender has ended: it may offer memory, or want it back.
-  void inform();
-  /// What is retained is too little for a request: the only one of the batch leaves it, or one waits while nothing
-  /// runs. So what is lent is wanted back, and nothing offered again before a request has ended. True: it has come
-  /// back at once.
-  bool reclaim_for_large_request();
-  [[nodiscard]] Blocks retained() const;
+  /// Of its own memory, to the borrower.
+  [[nodiscard]] Blocks lent() const;
+  [[nodiscard]] LenderView lender_view() const;
+  /// Does what the informer has decided. True: memory that was reclaimed has come back.
+  bool lend(const LendingDecision& decision);
 
   // Layers
   /// Blocks of the GPU that there are now: as many as the layers leave, without those that are lent. Throws
@@ -436,8 +438,7 @@ class Instance final : public View, private Decision {
   const std::vector<FigureDefinition>& figures_;
   const RequestSource* const future_;  // null: the policy knows nothing of it
   const TierId borrowed_tier_;
-  const LendingRule* const lending_rule_;
-  bool needs_all_ = false;  // a request does, as far as is known
+  Residency::Key contexts_ = -1;  // only with KvLayout::cache_moves, from the first decision on
 
   Residency residency_;
   std::vector<Counted> counted_;     // by key
@@ -496,11 +497,12 @@ class Instance final : public View, private Decision {
   Blocks promised_{};
   std::int64_t awaited_ = 0;  // requests whose KV is to arrive
   Policy policy_;
-  LentMemory* const borrows_;             // null: nothing of its memory is borrowed
-  LentMemory* const lends_;               // null: it lends nothing
-  std::unique_ptr<CachedBlocks> cached_;  // only with prefix caching
-  std::unique_ptr<HostCache> host_;       // only with a host tier of the prefix cache
-  std::unique_ptr<Connector> connector_;  // instead of host_: the tier of the engine's KV connector
+  LentMemory* const borrows_;                 // null: nothing of its memory is borrowed
+  LentMemory* const lends_;                   // null: it lends nothing
+  const std::unique_ptr<Informer> informer_;  // beside lends_
+  std::unique_ptr<CachedBlocks> cached_;      // only with prefix caching
+  std::unique_ptr<HostCache> host_;           // only with a host tier of the prefix cache
+  std::unique_ptr<Connector> connector_;      // instead of host_: the tier of the engine's KV connector
   const std::optional<Padding> padding_;
   std::vector<std::int32_t> chunk_members_;  // of the decision being staged, then of the iteration in flight
   std::vector<PrefillChunk> chunks_;

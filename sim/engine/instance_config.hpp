@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "sim/api/execution_model.hpp"
+#include "sim/api/informer.hpp"
 #include "sim/api/link_traffic.hpp"
 #include "sim/api/padding.hpp"
 #include "sim/api/phases.hpp"
@@ -55,7 +56,10 @@ struct KvLayout {
   std::int64_t host_cache_copies_per_block = 1;
   CopyMechanism host_cache_mechanism = CopyMechanism::many;
   bool cache_is_lent = false;  // its host tier is in memory that other GPUs lend, for the whole run
-  Blocks most_gpu_blocks{};    // the largest capacity that a policy may reach; 0: gpu_blocks
+  /// Its host tier is a holder, the contexts, on kPeerTier if that has room for all of it at first, else on kHostTier.
+  /// The offload policy moves it.
+  bool cache_moves = false;
+  Blocks most_gpu_blocks{};  // the largest capacity that a policy may reach; 0: gpu_blocks
   /// Tiers beyond kGpuTier and kHostTier, and the routes to and from them.
   TierGraph further{};
   /// The host tier is that of vLLM's offloading connector, with these CPU times; empty: an ideal write-through tier.
@@ -82,7 +86,6 @@ struct KvLayout {
 };
 
 class LentMemory;
-struct LendingRule;
 
 /// One model replica: a policy over a device group. The pointers must outlive the instance.
 struct InstanceConfig {
@@ -105,9 +108,9 @@ struct InstanceConfig {
   bool schedules_ahead = false;
   /// The memory behind its tier kPeerTier; null: that tier is all its own, if it has one. It outlives the instance.
   LentMemory* borrows = nullptr;
-  /// The memory that it lends out of that for its own KV, and when; null: it lends none. They outlive the instance.
+  /// The memory that it lends out of that for its own KV; null: it lends none. It outlives the instance.
   LentMemory* lends = nullptr;
-  const LendingRule* lending_rule = nullptr;
+  MakeInformer informer{};  // decides when; only beside `lends`
   /// Tells a policy that knows the future when the next turns of conversations arrive. Null for all others.
   const RequestSource* future = nullptr;
 };

@@ -11,6 +11,14 @@ void Instance::borrow() {
   if (lent != peer.total) residency_.resize(borrowed_tier_, lent);
 }
 
+void Instance::hold_contexts() {
+  if (borrows_ != nullptr) borrow();
+  const bool lent = borrows_ != nullptr && kv_.host_cache_blocks <= tier(borrowed_tier_).free;
+  contexts_ = residency_.add();
+  residency_.append(contexts_, kv_.host_cache_blocks, lent ? borrowed_tier_ : kHostTier);
+  runner_.place_cache(lent);
+}
+
 void Instance::report_held(bool copying) {
   const TierState& peer = tier(borrowed_tier_);
   const Bytes of_layers = policy_.layers ? policy_.layers->held_of_lender() : Bytes(0);
@@ -19,25 +27,20 @@ void Instance::report_held(bool copying) {
   borrows_->hold(copying ? std::max(held, borrows_->held()) : held, now_);
 }
 
-Blocks Instance::retained() const { return Blocks(lending_rule_->retained / kv_.block_bytes); }
+Blocks Instance::lent() const { return Blocks(lends_->offered() / kv_.block_bytes); }
 
-void Instance::inform() {
+LenderView Instance::lender_view() const {
   const TierState& gpu = tier(kGpuTier);
-  if (lends_->offered() == Bytes(0)) {
-    const Blocks spare = kv_.gpu_blocks - retained();
-    if (needs_all_ || waiting() > lending_rule_->offer_at || gpu.total - gpu.free >= retained() || spare <= Blocks(0))
-      return;
-    return lends_->offer(kv_.block_bytes * spare.count(), now_);
-  }
-  if (waiting() >= lending_rule_->reclaim_at) lends_->reclaim(now_);
-  if (lends_->reclaimed()) static_cast<void>(lends_->take_back(now_));
+  return {.waiting = waiting(), .all = kv_.gpu_blocks, .used = gpu.total - gpu.free, .lent = lent()};
 }
 
-bool Instance::reclaim_for_large_request() {
-  if (lends_->offered() == Bytes(0)) return false;
-  needs_all_ = true;
-  lends_->reclaim(now_);
-  return lends_->take_back(now_);
+bool Instance::lend(const LendingDecision& decision) {
+  if (decision.offer > Blocks(0)) {
+    SPILLWAY_CHECK(lender_view().used + decision.offer <= kv_.gpu_blocks, "an informer offers memory that is in use");
+    lends_->offer(kv_.block_bytes * decision.offer.count(), now_);
+  }
+  if (decision.reclaim) lends_->reclaim(now_);
+  return waits_for_memory() && lends_->take_back(now_);
 }
 
 }  // namespace spillway

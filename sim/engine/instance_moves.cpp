@@ -65,12 +65,14 @@ Residency::Key Instance::key_of(const Holder& holder) const {
     const std::int32_t m = table_.alive(holder.request) ? table_[holder.request].member : -1;
     return m < 0 ? -1 : members_[m].holder;
   }
+  if (holder.contexts) return contexts_;
   const Kept* const there = find_kept(holder.conversation);
   return there == nullptr ? -1 : there->key;
 }
 
 std::string Instance::name_of_holder(const Holder& holder) {
   if (holder.request.valid()) return "request " + std::to_string(holder.request.serial);
+  if (holder.contexts) return "the contexts";
   return "conversation " + std::to_string(holder.conversation);
 }
 
@@ -114,6 +116,10 @@ void Instance::move(const Move& move) {
   const auto pass_on = [&](Residency::MoveKey ticket) {
     runner_.move(static_cast<std::size_t>(route - graph_.routes.begin()), move, ticket);
   };
+  if (move.holder.contexts) {
+    if (move.range.count() != kv_.host_cache_blocks) refuse("contexts move together");
+    runner_.place_cache(move.to == borrowed_tier_);
+  }
   if (move.waits == Waits::iteration) {
     residency_.relocate(key, move.range, move.from, move.to, move.keep);
     return pass_on(-1);

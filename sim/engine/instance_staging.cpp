@@ -478,7 +478,7 @@ void Instance::leave(RequestId id, Leave why) {
   Member& member = members_[m];
   if (member.staged != Tokens()) broken(kLeave, id, "a chunk of it is staged");
   changed_ = true;
-  if (lends_ != nullptr && members_.size() == 1) static_cast<void>(reclaim_for_large_request());
+  if (informer_ && members_.size() == 1) static_cast<void>(lend(informer_->memory_lacking(lender_view())));
   members_.unlink(m);
   promised_ -= member.promised;
   fairness_.left(member.client_number);

@@ -29,6 +29,7 @@ IterationRunner::IterationRunner(const ExecutionModel& model, const KvLayout& kv
                                  Surroundings surroundings, std::pmr::memory_resource* memory)
     : model_(model),
       clock_(model.sustained_clock()),
+      cache_is_lent_(kv.cache_is_lent),
       sub_batches_(memory),
       surroundings_(std::move(surroundings)),
       executor_(make_executor()),
@@ -193,11 +194,11 @@ void IterationRunner::queue_copies(Blocks stored) {
   const std::int64_t copies_per_block = kv_.host_cache_copies_per_block;
   const CopyMechanism mechanism = kv_.host_cache_mechanism;
   if (loaded_ > Blocks(0)) {
-    const Stream in = kv_.cache_is_lent ? Stream::peer_in : Stream::h2d;
+    const Stream in = loads_lent_ ? Stream::peer_in : Stream::h2d;
     copies_.add(copy_of(in, std::exchange(loaded_, Blocks(0)), copies_per_block, mechanism));
   }
   if (stored > Blocks(0)) {
-    const Stream out = kv_.cache_is_lent ? Stream::peer_out : Stream::d2h;
+    const Stream out = cache_is_lent_ ? Stream::peer_out : Stream::d2h;
     copies_.add_background(copy_of(out, stored, copies_per_block, mechanism), kStored);
   }
   if (leaving_blocks_ > Blocks(0)) send_computed();

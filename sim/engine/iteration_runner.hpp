@@ -109,7 +109,12 @@ class IterationRunner final : private CopyObserver {
   /// For how long the thread that starts such a move is busy with that.
   [[nodiscard]] Duration start_time(std::size_t route, const Move& move) const;
   /// Blocks come from the host cache: the next iteration waits for them.
-  void load(Blocks blocks) { loaded_ += blocks; }
+  void load(Blocks blocks) {
+    loaded_ += blocks;
+    loads_lent_ = cache_is_lent_;
+  }
+  /// The host cache is in lent memory from now on, or on the host. What was loaded before comes from where it was.
+  void place_cache(bool lent) { cache_is_lent_ = lent; }
   /// KV of prompt tokens, in so many blocks, that the next iteration computes leaves for the host layer by layer.
   void send_out(Tokens tokens, Blocks blocks) {
     leaving_tokens_ += tokens;
@@ -277,7 +282,9 @@ class IterationRunner final : private CopyObserver {
   ClockGovernor clock_;
   std::vector<Pending> moves_;  // of the next iteration, or beside it
   Blocks loaded_{};
-  Duration memory_busy_{};  // by others, which no iteration has made up for
+  bool cache_is_lent_;
+  bool loads_lent_ = false;  // loaded_ comes from lent memory
+  Duration memory_busy_{};   // by others, which no iteration has made up for
   Tokens leaving_tokens_{};
   Blocks leaving_blocks_{};
   std::vector<LinkChange> link_changes_;  // to come, the next one last

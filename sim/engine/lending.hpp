@@ -1,33 +1,22 @@
-// Memory that one instance lends to another: the coordinator between the two, and the informer of the one that lends.
+// Memory that one instance lends to another: the coordinator between the two.
 //
-// Source: AQUA (arXiv 2407.21255), sections 4 and 6; aquaml/aqua (0ed7c15): coordinator/, aqua/dynamic_policy.py,
-// aqua/informers/llm.py.
+// Source: AQUA (arXiv 2407.21255), sections 4 and 6; aquaml/aqua (0ed7c15): coordinator/, aqua/dynamic_policy.py.
 #pragma once
 
-#include <cstdint>
 #include <optional>
 
+#include "sim/api/informer.hpp"
 #include "sim/core/units.hpp"
 #include "sim/metrics/lending.hpp"
 
 namespace spillway {
-
-/// When an instance that serves an LLM lends memory that is for its KV, and when it wants it back. It asks itself at
-/// the end of each iteration. A request waits as long as it is not in the batch. Besides, it wants the memory back that
-/// a request needs for itself, which leaves a batch in which it was alone, or waits while nothing runs; and offers none
-/// before a request has ended. The public code does not see such a request, which would never end.
-struct LendingRule {
-  Bytes retained{};              // KV memory of one GPU that it keeps
-  std::int64_t offer_at = 2;     // it offers the rest while at most so many requests wait, and less than that is in use
-  std::int64_t reclaim_at = 10;  // it reclaims what it has offered once so many wait
-};
 
 /// An instance borrows memory of GPUs of the same server, each of its GPUs from one of them.
 struct Loan {
   std::size_t borrower = 0;             // an instance
   std::optional<std::size_t> lender{};  // empty: GPUs that serve no request of the run, and never reclaim
   Bytes offered{};                      // per GPU, from the start on
-  LendingRule rule{};                   // of the lender
+  MakeInformer informer{};              // of an instance that lends
   BytesPerSecond memory_bandwidth{};    // of a GPU that lends; 0: unknown
 };
 

@@ -240,6 +240,7 @@ class Simulation final : public InstanceSink, public Journeys::Run {
   void lend_memory() {
     lent_.reserve(config_.loans.size());
     lent_series_.resize(config_.loans.size());
+    asked_.resize(config_.loans.size(), kNever);
     loan_of_.resize(config_.loans.empty() ? 0 : replicas_.size(), nullptr);
     for (const Loan& loan : config_.loans) {
       lent_.emplace_back(loan);
@@ -260,12 +261,12 @@ class Simulation final : public InstanceSink, public Journeys::Run {
     InstanceConfig config = config_.instances[replica];
     if (loan_of_.empty() || loan_of_[replica] == nullptr) return config;
     const Loan& loan = *loan_of_[replica];
-    LentMemory& lent = lent_[static_cast<std::size_t>(&loan - config_.loans.data())];
+    LentMemory& lent = lent_[number_of(loan)];
     if (loan.borrower == replica) {
       config.borrows = &lent;
     } else {
       config.lends = &lent;
-      config.lending_rule = &loan.rule;
+      config.informer = loan.informer;
     }
     return config;
   }
@@ -275,6 +276,20 @@ class Simulation final : public InstanceSink, public Journeys::Run {
     const Loan& loan = *loan_of_[replica];
     if (loan.borrower != replica || !loan.lender) return;
     if (replicas_[*loan.lender].up && replicas_[*loan.lender].instance->waits_for_memory()) wake(*loan.lender);
+  }
+  /// The replica may want memory back from one that has nothing to run, and so does not ask. Each wakes the other, so
+  /// this happens once at an instant.
+  void wanted(std::size_t replica) {
+    if (loan_of_.empty() || loan_of_[replica] == nullptr) return;
+    const Loan& loan = *loan_of_[replica];
+    const Replica& borrower = replicas_[loan.borrower];
+    if (loan.borrower == replica || !borrower.up || !replicas_[replica].instance->waits_for_memory()) return;
+    if (!borrower.instance->rests_with_contexts()) return;
+    SimTime& asked = asked_[number_of(loan)];
+    if (std::exchange(asked, now_) != now_) wake(loan.borrower);
+  }
+  [[nodiscard]] std::size_t number_of(const Loan& loan) const {
+    return static_cast<std::size_t>(&loan - config_.loans.data());
   }
   void gather_policies() const {
     const auto address = [](const Replica& one) { return one.instance->policy_address(); };
@@ -430,6 +445,7 @@ class Simulation final : public InstanceSink, public Journeys::Run {
     }
     if (advanced != Advanced::nothing) wake(replica);
     returned(replica);
+    wanted(replica);
     called(replica);
   }
 
@@ -631,6 +647,7 @@ class Simulation final : public InstanceSink, public Journeys::Run {
       replicas_[replica].to_start = false;
       at(replica).start(now_);
       returned(replica);
+      wanted(replica);
       called(replica);
       if (config_.on_progress && ++decisions_ % config_.progress_iterations == 0) progress();
     }
@@ -881,6 +898,7 @@ class Simulation final : public InstanceSink, public Journeys::Run {
   ConversationSeries series_;
   std::vector<LentMemory> lent_;            // by loan; instances refer to them
   std::vector<LendingSeries> lent_series_;  // likewise
+  std::vector<SimTime> asked_;              // likewise: when the borrower was last woken for what is reclaimed
   std::vector<const Loan*> loan_of_;        // by replica, in which it takes part; empty: there are no loans
   RequestSpec spec_;
   std::vector<SimTime> expected_;      // times of the arrival events in the queue, descending

@@ -365,7 +365,7 @@ class Assembler {
       return warn(fmt::format("memory.host_kv and memory.host_cache total {} for {}, more than the {} of DRAM of {}",
                               gigabytes(wanted), gpus, gigabytes(dram), hardware_.host->file.name));
     }
-    const Blocks cache = kv.cache_is_lent ? Blocks(0) : kv.host_cache_blocks;
+    const Blocks cache = kv.cache_is_lent || kv.cache_moves ? Blocks(0) : kv.host_cache_blocks;
     const Bytes beside = kv.block_bytes * (kv.host_blocks + cache).count();
     wanted = (streamed_on_host_ + beside) * gpus_of_replicas();
     if (beside == Bytes(0) || wanted <= dram) return;
@@ -477,17 +477,23 @@ class Assembler {
           "memory.peer_cache and memory.host_cache exclude each other: the prefix cache has one tier below it",
           "leave out one of them");
     }
-    if (lenders_.given()) {
-      return refuse(
-          "memory.peer_cache is not modelled beside memory.lender: contexts stay while nothing runs, and the lender "
-          "may want its memory back",
-          "lend with memory.peer, or use memory.host_cache");
-    }
     if (!lenders_.lend()) {
       return refuse("memory.peer_cache is a part of memory.peer, and the run borrows no memory",
                     "set memory.peer and policy=aqua, or use memory.host_cache");
     }
-    if (wanted > lenders_.each()) {
+    if (lenders_.given()) {
+      if (wanted > lenders_.each()) {
+        return refuse(fmt::format("memory.peer_cache={} is more than the {} that {} lends of each GPU",
+                                  given_text(kPeerCache), gigabytes(lenders_.each()), given_gpus_->lender->name),
+                      "lower it, or name another lender");
+      }
+      if (wanted > settings().get<Bytes>("memory.host_kv")) {
+        return refuse(fmt::format("memory.peer_cache={} is more than memory.host_kv={}, where contexts go when the "
+                                  "lender wants its memory back",
+                                  given_text(kPeerCache), given_text("memory.host_kv")),
+                      "lower it, or raise memory.host_kv");
+      }
+    } else if (wanted > lenders_.each()) {
       return refuse(fmt::format("memory.peer_cache={} is more than memory.peer={}", given_text(kPeerCache),
                                 given_text("memory.peer")),
                     "lower it, or raise memory.peer");
@@ -506,8 +512,10 @@ class Assembler {
     refuse_large_host_cache();
     if (!policy().keeps_conversations) {
       kv.host_blocks = Blocks(settings().get<Bytes>("memory.host_kv") / kv.block_bytes);
-      kv.cache_is_lent = wants_lent_cache();
-      kv.host_cache_blocks = cache_blocks(kv.cache_is_lent ? kPeerCache : "memory.host_cache");
+      const bool lent = wants_lent_cache();
+      kv.cache_moves = lent && lenders_.given();
+      kv.cache_is_lent = lent && !kv.cache_moves;
+      kv.host_cache_blocks = cache_blocks(lent ? kPeerCache : "memory.host_cache");
       if (policy().prefix_copies) {
         kv.host_cache_mechanism = policy().prefix_copies(settings());
         kv.host_cache_copies_per_block = llm_.layers * 2;
@@ -907,7 +915,8 @@ class Assembler {
       const Bytes bytes = kv.block_bytes * blocks.count();
       const CopyMechanism mechanism = rests ? CopyMechanism::many : kv.host_cache_mechanism;
       const std::int64_t pieces = mechanism == CopyMechanism::gather ? 1 : copies * blocks.count();
-      const CopyTime load = model->copy(kv.cache_is_lent ? Stream::peer_in : Stream::h2d, pieces, bytes, mechanism);
+      const CopyTime load =
+          model->copy(kv.cache_is_lent || kv.cache_moves ? Stream::peer_in : Stream::h2d, pieces, bytes, mechanism);
       assembly_.setup.host_tier_hits.push_back({tokens, to_seconds(load.launch + load.transfer),
                                                 to_seconds(time.before + time.layer * model->layers() + time.after)});
     }
@@ -923,11 +932,11 @@ class Assembler {
       warn(fmt::format(
           "{} no effect, because prefix caching is off: it needs engine.prefix_caching, and a workload that "
           "says which prompts share a prefix",
-          assembly_.instance.kv.cache_is_lent ? "memory.peer_cache has"
-          : assembly_.instance.kv.disk        ? "memory.host_cache and memory.disk_cache have"
-                                              : "memory.host_cache has"));
+          assembly_.instance.kv.cache_is_lent || assembly_.instance.kv.cache_moves ? "memory.peer_cache has"
+          : assembly_.instance.kv.disk ? "memory.host_cache and memory.disk_cache have"
+                                       : "memory.host_cache has"));
       assembly_.instance.kv.host_cache_blocks = Blocks(0);
-      assembly_.instance.kv.cache_is_lent = false;
+      assembly_.instance.kv.cache_is_lent = assembly_.instance.kv.cache_moves = false;
       assembly_.instance.kv.connector.reset();
       assembly_.instance.kv.disk.reset();
     }
@@ -1025,7 +1034,7 @@ void borrow(const Assembly& assembly, std::size_t first, const std::vector<std::
   for (std::size_t replica = 0; replica < static_cast<std::size_t>(assembly.instance.replicas); ++replica) {
     Loan loan{.borrower = first + replica,
               .offered = plan.offered,
-              .rule = plan.rule,
+              .informer = plan.informer,
               .memory_bandwidth = plan.memory_bandwidth};
     if (plan.kind) loan.lender = first_of_kind[*plan.kind] + plan.first_replica + replica;
     simulation.loans.push_back(loan);

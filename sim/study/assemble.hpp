@@ -36,7 +36,7 @@ struct LoanPlan {
   std::size_t first_replica = 0;      // of that kind which lends
   std::string lender{};               // its name
   Bytes offered{};                    // by each GPU, from the start on
-  LendingRule rule{};                 // of instances that lend
+  MakeInformer informer{};            // of instances that lend
   BytesPerSecond memory_bandwidth{};  // of a GPU that lends; 0: unknown
   std::optional<double> busy{};       // share of it that the lender's own model uses; empty: not stated
 };

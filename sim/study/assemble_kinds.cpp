@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "hwmodels/catalog.hpp"
+#include "policies/parts/queue_informer.hpp"
 #include "sim/config/instance_keys.hpp"
 #include "sim/core/text.hpp"
 #include "sim/study/bus_promises.hpp"
@@ -222,8 +223,7 @@ class KindsAssembler {
                     "let them have the same: the GPUs of a replica lend to those of a replica");
     }
     const KvLayout& kv = kind->assembly.instance.kv;
-    const Bytes retained = kv.block_bytes * (own.get<Bytes>("memory.lend_retain") / kv.block_bytes);
-    lender.most = std::max(Bytes(0), kv.block_bytes * kv.gpu_blocks.count() - retained);
+    lender.most = kv.block_bytes * thresholds_of(kind->assembly).lendable(kv.gpu_blocks).count();
     return lender;
   }
   /// Of two pools, that of answers lends: KV that is handed over leaves the other one soon.
@@ -244,10 +244,13 @@ class KindsAssembler {
     loan.kind = number[static_cast<std::size_t>(found - entries.begin())];
     loan.first_replica = static_cast<std::size_t>(assembly_.kinds[*loan.kind].assembly.instance.pools.prefill);
     loan.offered = Bytes(0);
-    const Settings& own = assembly_.kinds[*loan.kind].assembly.config.settings;
-    loan.rule = {.retained = own.get<Bytes>("memory.lend_retain"),
-                 .offer_at = own.get<std::int64_t>("memory.lend_offer_at"),
-                 .reclaim_at = own.get<std::int64_t>("memory.lend_reclaim_at")};
+    loan.informer = queue_informer(thresholds_of(assembly_.kinds[*loan.kind].assembly));
+  }
+  static LendingThresholds thresholds_of(const Assembly& lender) {
+    const Settings& own = lender.config.settings;
+    return {.retained = Blocks(own.get<Bytes>("memory.lend_retain") / lender.instance.kv.block_bytes),
+            .offer_at = own.get<std::int64_t>("memory.lend_offer_at"),
+            .reclaim_at = own.get<std::int64_t>("memory.lend_reclaim_at")};
   }
 
   static double gigabytes(Bytes bytes) { return static_cast<double>(bytes.count()) * 1e-9; }

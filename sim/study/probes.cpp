@@ -10,6 +10,7 @@
 #include "sim/exec/executor.hpp"
 #include "sim/study/assemble.hpp"
 #include "sim/study/parameter_table.hpp"
+#include "sim/study/placer/sample_cluster.hpp"
 
 namespace spillway {
 namespace {
@@ -165,6 +166,16 @@ ProbeFigures set_up(const Settings& /*settings*/, const std::vector<Assignment>&
            layer > 0.0 ? std::optional(static_cast<double>(setup.host_layer_bytes.count()) / layer) : std::nullopt}};
 }
 
+// --- placement
+
+ProbeFigures place_sample(const Settings& settings, const std::vector<Assignment>& /*configuration*/) {
+  const placer::Placement placement = placer::place(
+      placer::sample_cluster(integer(settings, "servers"), integer(settings, "seed"), settings.get<double>("spread")));
+  return {{"gap", placement.gap()},
+          {"optimal", placement.optimal() ? 1.0 : 0.0},
+          {"objective_gb", static_cast<double>(placement.value.count()) * 1e-9}};
+}
+
 const std::vector<Probe>& probes() {
   static const std::vector<Probe> kProbes{
       {.name = "layer-swap",
@@ -197,7 +208,13 @@ const std::vector<Probe>& probes() {
        .doc = "The memory of a configuration before anything runs: KV on the GPU, layers on the host",
        .parameters = {},
        .takes_configuration = true,
-       .compute = set_up}};
+       .compute = set_up},
+      {.name = "placement",
+       .doc = "AQUA's placer on servers of 8 GPUs with the published placer's sample models: gap to a proven bound",
+       .parameters = {count("servers", "servers", "16", 1, 64, "Servers of 8 GPUs, with a model for each GPU"),
+                      count("seed", "-", "4", 0, 1e9, "Which models"),
+                      number("spread", "0", 0, 0.9, "Each balance differs from the sample's by up to this share")},
+       .compute = place_sample}};
   return kProbes;
 }
 

@@ -55,6 +55,7 @@ Json setup_json(const Setup& setup) {
                                       {"compute_ms", hit.compute_seconds * 1e3}});
   }
   if (setup.kv.cache_is_lent) json["host_cache_is_lent"] = true;
+  if (setup.kv.cache_moves) json["host_cache_moves_to_lender"] = true;
   if (setup.kv.peer_blocks() > Blocks(0)) json["peer_kv_blocks"] = setup.kv.peer_blocks().count();
   if (!setup.knows_future.empty()) json["knows_future"] = setup.knows_future;
   if (setup.deployment.layers > 0) {

@@ -2,19 +2,23 @@
 #include <benchmark/benchmark.h>
 
 #include "sim/study/placer/placement.hpp"
-#include "tests/support/placer_sample.hpp"
+#include "sim/study/placer/sample_cluster.hpp"
 
 namespace spillway::placer {
 namespace {
 
-void sample_cluster(benchmark::State& state) {
-  const PlacementProblem problem = test::placer_sample(state.range(0), 4);
+/// Servers, and hundredths by which the balances spread.
+void clusters(benchmark::State& state) {
+  const PlacementProblem problem = sample_cluster(state.range(0), 4, static_cast<double>(state.range(1)) / 100.0);
   Placement placement;
   for (auto _ : state) placement = place(problem);
   state.counters["gap_percent"] = 100.0 * placement.gap();
   state.counters["objective_gb"] = static_cast<double>(placement.value.count()) * 1e-9;
 }
-BENCHMARK(sample_cluster)->Arg(2)->Arg(4)->Arg(6)->Arg(8)->Arg(12)->Arg(16)->Arg(32)->Unit(benchmark::kMillisecond);
+BENCHMARK(clusters)
+    ->ArgsProduct({{2, 4, 6, 8, 12, 16, 32}, {0, 10}})
+    ->ArgNames({"servers", "spread"})
+    ->Unit(benchmark::kMillisecond);
 
 }  // namespace
 }  // namespace spillway::placer

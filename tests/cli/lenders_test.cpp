@@ -354,5 +354,38 @@ TEST_F(Lenders, ContextsAreKeptInLentMemory) {
   refused({"memory.peer=10GB", "memory.peer_cache=4GB", "memory.host_cache=1GB"}, "exclude each other");
 }
 
+// The lender of AnLlmLendsWhatItDoesNotNeed wants its memory back again and again, so contexts come from both places.
+TEST_F(Lenders, ContextsGoToTheHostWhileNobodyLends) {
+  std::string rows;
+  for (int i = 0; i < 60; ++i) {
+    rows +=
+        R"({"timestamp": )" + std::to_string(i * 500) + R"(, "input_length": 4160, "output_length": 4, "hash_ids": [)";
+    for (int block = 0; block < 8; ++block) rows += (block == 0 ? "" : ",") + std::to_string(i % 2 * 100 + block);
+    rows += "," + std::to_string(1000 + i) + "]}\n";
+  }
+  write_text(file("contexts.jsonl"), rows);
+  const auto run = [this](const std::string& memory) {
+    write_text(file("c.json"), R"({"hardware": "hgx-h100-8", "instances": [{"name": "chat", "gpus": "0-1",
+        "model": "llama-3.1-70b", "policy": "aqua", "engine.prefix_caching": true, "policy.keep_prefixes": false,
+        "memory": {"lender": "small", )" +
+                                   memory + R"(}, "workload": {"trace": "./contexts.jsonl"}}, )" + kSmall + "]}");
+    return spillway({"run", "c.json", "--json"});
+  };
+  const auto both = run(R"("peer_cache": "4GB")");
+  ASSERT_EQ(both.code, 0) << both.err;
+  const json result = json::parse(both.out);
+  const json& chat = result["instances"][0];
+  EXPECT_TRUE(chat["setup"]["host_cache_moves_to_lender"].get<bool>());
+  EXPECT_GT(metric(chat, "moved_peer_in_bytes"), 0.0);
+  EXPECT_GT(metric(chat, "moved_h2d_bytes"), 0.0);
+  EXPECT_GT(result["lending"][0]["reclaims"], 0);
+  EXPECT_EQ(result["lending"][0]["peak_held_bytes"].get<double>(),
+            chat["setup"]["host_cache_blocks"].get<double>() * 2'621'440.0);
+  EXPECT_THAT(run(R"("peer_cache": "70GB")").err,
+              AllOf(HasSubstr("memory.peer_cache=70GB is more than the"), HasSubstr("that small lends of each GPU")));
+  EXPECT_THAT(run(R"("peer_cache": "4GB", "host_kv": "3GB")").err,
+              HasSubstr("memory.peer_cache=4GB is more than memory.host_kv=3GB"));
+}
+
 }  // namespace
 }  // namespace spillway::test

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "policies/parts/queue_informer.hpp"
 #include "sim/engine/simulation.hpp"
 #include "tests/oracle/fast_run.hpp"
 #include "tests/oracle/random_case.hpp"
@@ -86,6 +87,12 @@ void draw_borrower(std::uint64_t seed, Dice& dice, Side& borrower) {
   borrower.settings.set("policy.lender_poll", Duration(dice.between(0, 3'000)));
 }
 
+LendingThresholds draw_thresholds(Dice& dice, Blocks all) {
+  const std::int64_t retained = dice.between(1, all.count());
+  const std::int64_t offer_at = dice.between(0, 4);
+  return {Blocks(retained), offer_at, dice.between(1, 6)};
+}
+
 Bytes bytes_of(const Side& side, Blocks blocks) { return side.config.block_bytes * blocks.count(); }
 
 // What is counted on both sides agrees: copies to and from the lender; and each byte that goes to the host comes back,
@@ -108,9 +115,8 @@ TEST(Lending, BytesBalanceInStormsOfReclaims) {
     const Blocks all = lender.config.gpu_blocks;
     add_lent_tier(Blocks(bytes_of(lender, all) / borrower.config.block_bytes), simulation.instances.front());
     Loan loan{.borrower = 0, .lender = 1, .memory_bandwidth = BytesPerSecond(dice.chance(50) ? 1e10 : 0.0)};
-    loan.rule = {.retained = bytes_of(lender, Blocks(dice.between(1, all.count()))),
-                 .offer_at = dice.between(0, 4),
-                 .reclaim_at = dice.between(1, 6)};
+    const LendingThresholds thresholds = draw_thresholds(dice, all);
+    loan.informer = queue_informer(thresholds);
     simulation.loans.push_back(loan);
     if (dice.chance(40)) {
       const std::int64_t down = dice.between(0, 30'000);
@@ -134,7 +140,7 @@ TEST(Lending, BytesBalanceInStormsOfReclaims) {
     ASSERT_LE(use.figures.held_time, use.figures.offered_time * (1.0 + 1e-12));
     ASSERT_LE(use.figures.returns, use.figures.reclaims);
     ASSERT_LE(use.figures.reclaims, use.figures.returns + 1);
-    ASSERT_LE(use.figures.peak_held, bytes_of(lender, all) - loan.rule.retained);
+    ASSERT_LE(use.figures.peak_held, bytes_of(lender, all - thresholds.retained));
     reclaims += use.figures.reclaims;
     returns += use.figures.returns;
     lent += use.figures.copied.count();
@@ -145,6 +151,60 @@ TEST(Lending, BytesBalanceInStormsOfReclaims) {
   EXPECT_GT(lent, 0);
   EXPECT_GT(to_host, 10);
   EXPECT_GT(failures, 30);
+}
+
+// The consumer keeps contexts below its prefix cache, in lent memory or on the host. The simulator itself checks that
+// the lender gets all of its memory back, and that a request finds a context only where it is.
+TEST(Lending, ContextsFollowTheLender) {
+  std::int64_t reclaims = 0;
+  std::int64_t returns = 0;
+  std::int64_t hits = 0;
+  std::int64_t from_both = 0;
+  for (std::uint64_t seed = 1; seed <= random_cases(300); ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    Dice dice(seed + 9'400'000);
+    Side borrower;
+    Side lender;
+    draw_borrower(2 * seed, dice, borrower);
+    draw(2 * seed + 1, policy(dice.chance(50) ? "vllm" : "vllm-v0"), lender);
+    borrower.config.prefix_caching = true;
+    borrower.settings.set("policy.keep_prefixes", dice.chance(20));
+    SimulationConfig simulation = both(borrower, lender);
+    const Blocks all = lender.config.gpu_blocks;
+    InstanceConfig& consumer = simulation.instances.front();
+    add_lent_tier(Blocks(bytes_of(lender, all) / borrower.config.block_bytes), consumer);
+    consumer.kv.host_cache_blocks = Blocks(dice.between(1, 20));
+    consumer.kv.host_blocks += consumer.kv.host_cache_blocks;
+    consumer.kv.cache_is_lent = false;
+    consumer.kv.cache_moves = true;
+    Loan loan{.borrower = 0, .lender = 1, .memory_bandwidth = BytesPerSecond(dice.chance(50) ? 1e10 : 0.0)};
+    const LendingThresholds thresholds = draw_thresholds(dice, all);
+    loan.informer = queue_informer(thresholds);
+    simulation.loans.push_back(loan);
+    const bool fails = dice.chance(30);
+    if (fails) {
+      const std::int64_t down = dice.between(0, 30'000);
+      simulation.events = {{SimTime(down), 0, false}, {SimTime(down + dice.between(1, 20'000)), 0, true}};
+    }
+    const SimulationResult result = run(simulation, borrower, lender).result;
+    const OutcomeCounts& counts = result.statistics.all;
+    ASSERT_EQ(counts.submitted, counts.finished + counts.rejected);
+    const LendingUse& use = result.statistics.lending.at(0);
+    const EngineTotals& totals = result.instances.at(0);
+    if (!fails) {
+      ASSERT_EQ(use.figures.copied, totals.moved_peer_in + totals.moved_peer_out);
+    }
+    ASSERT_LE(use.figures.reclaims, use.figures.returns + 1);
+    ASSERT_LE(use.figures.peak_held, bytes_of(lender, all - thresholds.retained));
+    reclaims += use.figures.reclaims;
+    returns += use.figures.returns;
+    hits += totals.prefix_hit_host > Tokens(0) ? 1 : 0;
+    from_both += totals.moved_peer_in > Bytes(0) && totals.moved_h2d > Bytes(0) ? 1 : 0;
+  }
+  EXPECT_GT(reclaims, 50);
+  EXPECT_GT(returns, 50);
+  EXPECT_GT(hits, 30);
+  EXPECT_GT(from_both, 20);
 }
 
 // The same with a lender that generates the answers of prompts that another instance computes: KV is on its way to it
@@ -180,16 +240,15 @@ TEST(Lending, ADecodePoolLends) {
     const Blocks all = lender.config.gpu_blocks;
     add_lent_tier(Blocks(bytes_of(lender, all) / borrower.config.block_bytes), simulation.instances.front());
     Loan loan{.borrower = 0, .lender = 2};
-    loan.rule = {.retained = bytes_of(lender, Blocks(dice.between(1, all.count()))),
-                 .offer_at = dice.between(0, 4),
-                 .reclaim_at = dice.between(1, 6)};
+    const LendingThresholds thresholds = draw_thresholds(dice, all);
+    loan.informer = queue_informer(thresholds);
     simulation.loans.push_back(loan);
     const SimulationResult result = run(simulation, borrower, lender).result;
     const OutcomeCounts& counts = result.statistics.all;
     ASSERT_EQ(counts.submitted, counts.finished + counts.rejected);
     const LendingUse& use = result.statistics.lending.at(0);
     ASSERT_EQ(use.figures.copied, result.instances.at(0).moved_peer_in + result.instances.at(0).moved_peer_out);
-    ASSERT_LE(use.figures.peak_held, bytes_of(lender, all) - loan.rule.retained);
+    ASSERT_LE(use.figures.peak_held, bytes_of(lender, all - thresholds.retained));
     reclaims += use.figures.reclaims;
     returns += use.figures.returns;
     lent += use.figures.copied.count();

@@ -7,6 +7,7 @@
 #include <random>
 #include <vector>
 
+#include "policies/parts/queue_informer.hpp"
 #include "sim/core/error.hpp"
 #include "sim/engine/iteration_runner.hpp"
 #include "sim/engine/simulation.hpp"
@@ -161,6 +162,30 @@ TEST(LentMemory, BytesBalanceInRandomStorms) {
   EXPECT_EQ(lent.figures(at(6'000)).returns, returns);
 }
 
+const PolicyInfo& policy(const std::string& name) { return *PolicyRegistry::instance().find(name); }
+
+/// Of a lender with one seat.
+Settings one_seat() {
+  return oracle::policy_settings(policy("vllm"), {{"engine.max_num_seqs", std::int64_t{1}},
+                                                  {"engine.max_num_batched_tokens", std::int64_t{1'000}}});
+}
+
+InstanceConfig lender_with(const ExecutionModel& model, const Settings& settings) {
+  InstanceConfig lender;
+  lender.model = &model;
+  lender.policy = &policy("vllm");
+  lender.settings = &settings;
+  lender.kv = {.gpu_blocks = Blocks(10), .block_tokens = Tokens(16), .block_bytes = Bytes(64)};
+  lender.max_model_len = Tokens(160);
+  return lender;
+}
+
+/// The first instance lends to the second: it offers while at most 2 wait and reclaims at 4.
+Loan lends(Blocks retained = Blocks(4)) {
+  return {
+      .borrower = 1, .lender = 0, .informer = queue_informer({.retained = retained, .offer_at = 2, .reclaim_at = 4})};
+}
+
 /// A lender with one seat and 10 blocks of 16 tokens, of which it retains 4, beside a borrower without requests. It
 /// offers while at most 2 wait and reclaims at 4. Every iteration takes 100 ns. A prompt of 16 tokens with an answer of
 /// one token is one iteration and one block.
@@ -169,28 +194,20 @@ struct Lone {
   std::vector<RequestRecord> records;
   SimulationResult result;
 
-  explicit Lone(const std::vector<RequestSpec>& requests, Bytes retained = Bytes(256)) {
-    const PolicyInfo& policy = *PolicyRegistry::instance().find("vllm");
-    const PolicyInfo& borrowing = *PolicyRegistry::instance().find("aqua");
-    const Settings settings = oracle::policy_settings(
-        policy, {{"engine.max_num_seqs", std::int64_t{1}}, {"engine.max_num_batched_tokens", std::int64_t{1'000}}});
+  explicit Lone(const std::vector<RequestSpec>& requests, Blocks retained = Blocks(4)) {
+    const PolicyInfo& borrowing = policy("aqua");
+    const Settings settings = one_seat();
     const Settings of_borrower = oracle::policy_settings(borrowing, {{"memory.lender", std::string("lender")}});
     oracle::ListSource source(requests);
     SimulationConfig config;
     config.source = &source;
-    InstanceConfig lender;
-    lender.model = &model;
-    lender.policy = &policy;
-    lender.settings = &settings;
-    lender.kv = {.gpu_blocks = Blocks(10), .block_tokens = Tokens(16), .block_bytes = Bytes(64)};
-    lender.max_model_len = Tokens(160);
+    const InstanceConfig lender = lender_with(model, settings);
     InstanceConfig borrower = lender;
     borrower.policy = &borrowing;
     borrower.settings = &of_borrower;
     borrower.kv.further = {{{kPeerTier, Blocks(10), Blocks(10)}}, {}};
     config.instances = {lender, borrower};
-    config.loans.push_back(
-        {.borrower = 1, .lender = 0, .rule = {.retained = retained, .offer_at = 2, .reclaim_at = 4}});
+    config.loans.push_back(lends(retained));
     config.on_request = [this](const RequestRecord& record) { records.push_back(record); };
     result = simulate(config);
   }
@@ -245,23 +262,23 @@ TEST(Informer, OffersNothingWhileWhatItRetainsIsInUse) {
   const Lone run({oracle::request(0, 64, 2), oracle::request(500, 16, 1)});
   EXPECT_EQ(run.figures().offers, 1);
   EXPECT_NEAR(run.figures().offered_time, 6 * 64 * 400e-9, 1e-15);
-  const Lone all(burst(0, 3), Bytes(640));
+  const Lone all(burst(0, 3), Blocks(10));
   EXPECT_EQ(all.figures().offers, 0);
 }
 
 /// The same lender beside FlexGen with one prompt of 16 tokens at 150 ns and an answer of 8. Its KV, 4 bytes per token,
 /// is not on the GPU: 96 bytes of tensors, which it asks about before each iteration. Copies take 1 ns per byte. The
-/// lender has offered 6 blocks of 64 bytes when its first request has ended, at 100 ns.
+/// lender has offered 6 blocks of 64 bytes when its first request has ended, at 100 ns. `bursts`: when 5 requests come
+/// to the lender.
 struct LongPrompt {
   oracle::WatchingModel model{};
   std::vector<RequestRecord> records{};
   SimulationResult result{};
 
-  explicit LongPrompt(std::int64_t burst_at) {
-    const PolicyInfo& policy = *PolicyRegistry::instance().find("vllm");
-    const PolicyInfo& flexgen = *PolicyRegistry::instance().find("flexgen");
-    const Settings settings = oracle::policy_settings(
-        policy, {{"engine.max_num_seqs", std::int64_t{1}}, {"engine.max_num_batched_tokens", std::int64_t{1'000}}});
+  explicit LongPrompt(const std::vector<std::int64_t>& bursts, Duration poll = {},
+                      const std::vector<ReplicaEvent>& events = {}) {
+    const PolicyInfo& flexgen = policy("flexgen");
+    const Settings settings = one_seat();
     Settings of_borrower = oracle::policy_settings(flexgen, {{"policy.gpu_batch", std::int64_t{1}},
                                                              {"policy.batches", std::int64_t{1}},
                                                              {"policy.weights_host", 0.0},
@@ -271,21 +288,18 @@ struct LongPrompt {
                                                              {"policy.pad_output", std::int64_t{8}},
                                                              {"policy.cpu_attention", false},
                                                              {"policy.swap_tier", std::string("peer")},
-                                                             {"policy.lender_poll", Duration(0)},
+                                                             {"policy.lender_poll", poll},
                                                              {"engine.chunked_prefill", false}});
     std::vector<RequestSpec> requests = burst(0, 1);
     requests.push_back(oracle::request(150, 16, 8));
     requests.back().traits.pool = 1;
-    for (const RequestSpec& request : burst(burst_at, 5)) requests.push_back(request);
+    for (const std::int64_t at_ns : bursts) {
+      for (const RequestSpec& request : burst(at_ns, 5)) requests.push_back(request);
+    }
     oracle::ListSource source(requests);
     SimulationConfig config;
     config.source = &source;
-    InstanceConfig lender;
-    lender.model = &model;
-    lender.policy = &policy;
-    lender.settings = &settings;
-    lender.kv = {.gpu_blocks = Blocks(10), .block_tokens = Tokens(16), .block_bytes = Bytes(64)};
-    lender.max_model_len = Tokens(160);
+    const InstanceConfig lender = lender_with(model, settings);
     InstanceConfig borrower = lender;
     borrower.policy = &flexgen;
     borrower.settings = &of_borrower;
@@ -297,8 +311,8 @@ struct LongPrompt {
     read_surroundings(of_borrower, borrower);
     config.instances = {lender, borrower};
     config.pools = {PoolConfig{}, PoolConfig{}};
-    config.loans.push_back(
-        {.borrower = 1, .lender = 0, .rule = {.retained = Bytes(256), .offer_at = 2, .reclaim_at = 4}});
+    config.events = events;
+    config.loans.push_back(lends());
     config.on_request = [this](const RequestRecord& record) { records.push_back(record); };
     result = simulate(config);
   }
@@ -321,7 +335,7 @@ struct LongPrompt {
 // second to fifth iteration come from the lender, 16 to 19 tokens; those of the sixth to eighth from the host, 20
 // to 22.
 TEST(Tensors, OfALongPrompt_GoToTheHostWhenReclaimed) {
-  const LongPrompt run(400);
+  const LongPrompt run({400});
   EXPECT_EQ(run.end(), SimTime(1'150));
   EXPECT_EQ(run.figures().offers, 2);
   EXPECT_EQ(run.figures().reclaims, 1);
@@ -336,12 +350,128 @@ TEST(Tensors, OfALongPrompt_GoToTheHostWhenReclaimed) {
 
 // The request block has ended at 950 ns, when the lender reclaims: nothing is held, so it has its memory at once.
 TEST(Tensors, OfARequestBlockThatHasEnded_AreGone) {
-  const LongPrompt run(2'000);
+  const LongPrompt run({2'000});
   EXPECT_EQ(run.end(), SimTime(950));
   EXPECT_EQ(run.figures().reclaims, 1);
   EXPECT_EQ(run.figures().return_time, 0.0);
   EXPECT_EQ(run.borrower().moved_d2h, Bytes(0));
   EXPECT_NEAR(run.figures().held_time, 96 * 800e-9, 1e-15);
+}
+
+// The lender reclaims at 500 ns, and at 900 ns it has nothing left to run. The consumer does not ask: its tensors are
+// on the lender until its request block ends, at 950 ns. The lender has its memory then, and not at its next request.
+TEST(Tensors, ThatAreReleased_ReturnToALenderWithNothingToRun) {
+  const LongPrompt run({400, 5'000}, Duration(1'000'000));
+  EXPECT_EQ(run.end(), SimTime(950));
+  EXPECT_EQ(run.figures().reclaims, 1);
+  EXPECT_EQ(run.figures().returns, 1);
+  EXPECT_NEAR(run.figures().longest_return, 450e-9, 1e-15);
+  EXPECT_NEAR(run.figures().held_time, 96 * 800e-9, 1e-15);
+}
+
+// The same, but the consumer fails at 930 ns: what it held is the lender's from then on.
+TEST(Tensors, OfAConsumerThatFails_ReturnAtThatTime) {
+  const LongPrompt run({400, 5'000}, Duration(1'000'000), {{SimTime(930), 1, false}});
+  EXPECT_EQ(run.figures().returns, 1);
+  EXPECT_NEAR(run.figures().longest_return, 430e-9, 1e-15);
+  EXPECT_NEAR(run.figures().held_time, 96 * 780e-9, 1e-15);
+}
+
+/// The same lender beside a consumer whose GPU keeps no prefix: contexts of up to 5 blocks of 64 bytes are in lent
+/// memory, or on the host, and the consumer asks every ms.
+struct Contexts {
+  oracle::WatchingModel model{};
+  std::vector<RequestRecord> records{};
+  SimulationResult result{};
+
+  explicit Contexts(const std::vector<ReplicaEvent>& events = {}) {
+    const PolicyInfo& aqua = policy("aqua");
+    const Settings settings = one_seat();
+    const Settings of_borrower = oracle::policy_settings(aqua, {{"memory.lender", std::string("lender")},
+                                                                {"policy.keep_prefixes", false},
+                                                                {"policy.lender_poll", Duration(1'000'000)},
+                                                                {"engine.chunked_prefill", true}});
+    std::vector<RequestSpec> requests = burst(0, 1);
+    const auto prompt = [&](std::int64_t at_ns, std::vector<std::uint64_t> ids) {
+      requests.push_back(oracle::request(at_ns, std::ssize(ids) * 16 + 1, 1));
+      requests.back().prefix_ids = std::move(ids);
+      requests.back().traits.pool = 1;
+    };
+    prompt(150, {1, 2});
+    prompt(300, {7});
+    prompt(500, {1, 2});
+    for (const RequestSpec& request : burst(800, 5)) requests.push_back(request);
+    prompt(2'000, {1, 2});
+    prompt(2'000'000, {1, 2});
+    prompt(2'500'000, {1, 2});
+    oracle::ListSource source(requests);
+    SimulationConfig config;
+    config.source = &source;
+    const InstanceConfig lender = lender_with(model, settings);
+    InstanceConfig borrower = lender;
+    borrower.policy = &aqua;
+    borrower.settings = &of_borrower;
+    borrower.kv.host_blocks = Blocks(10);
+    borrower.kv.prefix_caching = true;
+    borrower.kv.host_cache_blocks = Blocks(5);
+    borrower.kv.cache_moves = true;
+    borrower.kv.further = {{{kPeerTier, Blocks(10), Blocks(10)}},
+                           {{TierId(2), kGpuTier, Stream::peer_in, 1},
+                            {kGpuTier, TierId(2), Stream::peer_out, 1},
+                            {kHostTier, TierId(2), Stream::h2d, 1},
+                            {TierId(2), kHostTier, Stream::d2h, 1}}};
+    config.instances = {lender, borrower};
+    config.pools = {PoolConfig{}, PoolConfig{}};
+    config.events = events;
+    config.loans.push_back(lends());
+    config.on_request = [this](const RequestRecord& record) { records.push_back(record); };
+    result = simulate(config);
+  }
+  [[nodiscard]] const LendingFigures& figures() const { return result.statistics.lending.at(0).figures; }
+  [[nodiscard]] const EngineTotals& borrower() const { return result.instances.at(1); }
+  /// From arrival to end of the request that came then, ns.
+  [[nodiscard]] std::int64_t time_of(std::int64_t arrival) const {
+    for (const RequestRecord& record : records) {
+      if (record.arrival == SimTime(arrival)) return (record.end - record.arrival).count();
+    }
+    return -1;
+  }
+};
+
+// The lender offers 6 blocks at 100 ns, so the consumer takes 5 there at 150. The context of two blocks goes there with
+// the second prompt, 128 bytes, and the second prompt's own block, 64 bytes, with the third prompt, which loads the
+// context: 128 ns and 100 of compute. At 900 ns 4 requests wait, so the lender reclaims. The consumer has nothing to
+// run and gives up all 320 bytes at once; the lender, whose iteration has begun, sees it at 1,000 ns. It offers again
+// at 1,100, but the consumer asks next at 1,000,900. So the prompt at 2,000 waits until the contexts are on the host,
+// 320 ns, while its own come from there. The one at 2,000,000 loads 128 bytes from the host, behind which the contexts
+// go to the lender: 448 ns. The last one has them from the lender.
+TEST(Tensors, OfContexts_GoToTheHostWhenReclaimed) {
+  const Contexts run;
+  EXPECT_EQ(run.time_of(150), 100);
+  EXPECT_EQ(run.time_of(500), 128 + 100);
+  EXPECT_EQ(run.time_of(2'000), 320 + 100);
+  EXPECT_EQ(run.time_of(2'000'000), 128 + 320 + 100);
+  EXPECT_EQ(run.time_of(2'500'000), 128 + 100);
+  EXPECT_EQ(run.figures().offers, 2);
+  EXPECT_EQ(run.figures().reclaims, 1);
+  EXPECT_NEAR(run.figures().longest_return, 100e-9, 1e-15);
+  EXPECT_EQ(run.figures().peak_held, Bytes(320));
+  EXPECT_EQ(run.borrower().moved_peer_out, Bytes(128 + 64));
+  EXPECT_EQ(run.borrower().moved_peer_in, Bytes(128 + 128));
+  EXPECT_EQ(run.borrower().moved_d2h, Bytes(320));
+  EXPECT_EQ(run.borrower().moved_h2d, Bytes(128 + 128 + 320));
+}
+
+// The consumer fails at 850 ns, before anything is reclaimed, and comes up at 1,500 ns. Meanwhile it holds nothing: the
+// lender has its memory back when it asks, at 900 ns, and offers it again at 1,100. At 2,000 ns the consumer takes
+// memory there, and has no context: 100 ns.
+TEST(Tensors, OfContexts_AreGoneWhileTheirConsumerIsDown) {
+  const Contexts run({{SimTime(850), 1, false}, {SimTime(1'500), 1, true}});
+  EXPECT_EQ(run.figures().reclaims, 1);
+  EXPECT_EQ(run.figures().longest_return, 0.0);
+  EXPECT_EQ(run.time_of(2'000), 100);
+  EXPECT_EQ(run.time_of(2'500'000), 128 + 100);
+  EXPECT_EQ(run.borrower().moved_d2h, Bytes(0));
 }
 
 // Copies of others took 70 ns of the memory's time: the next iteration takes as much longer, and the one after it not.

@@ -30,6 +30,11 @@ class Desk final : public View, public Placement {
     requests_[serial] = {{Blocks(blocks), tier}};
     states_[static_cast<std::size_t>(tier)].free -= Blocks(blocks);
   }
+  void add_contexts(std::int64_t blocks, TierId tier) {
+    contexts_ = {{Blocks(blocks), tier}};
+    states_[static_cast<std::size_t>(tier)].free -= Blocks(blocks);
+  }
+  void runs_requests(std::int64_t running) { batch_.running = running; }
   void ends(std::uint32_t serial) {
     const KvRun run = requests_.at(serial).front();
     states_[static_cast<std::size_t>(run.tier)].free += run.blocks;
@@ -43,7 +48,7 @@ class Desk final : public View, public Placement {
   [[nodiscard]] TierId place(std::uint32_t serial) const { return requests_.at(serial).front().tier; }
 
   void move(const Move& move) override {
-    KvRun& run = requests_.at(move.holder.request.serial).front();
+    KvRun& run = (move.holder.contexts ? contexts_ : requests_.at(move.holder.request.serial)).front();
     EXPECT_EQ(run.tier, move.from);
     EXPECT_EQ(move.range, (BlockRange{Blocks(0), run.blocks}));
     EXPECT_EQ(move.waits, Waits::iteration);
@@ -52,12 +57,14 @@ class Desk final : public View, public Placement {
     states_[static_cast<std::size_t>(move.to)].free -= run.blocks;
     run.tier = move.to;
     const std::array<const char*, 3> names{"gpu", "host", "lender"};
-    moves_ += (moves_.empty() ? "" : "; ") + std::to_string(move.holder.request.serial) + ": " +
+    moves_ += (moves_.empty() ? "" : "; ") +
+              (move.holder.contexts ? "contexts" : std::to_string(move.holder.request.serial)) + ": " +
               std::to_string(run.blocks.count()) + " to " + names.at(static_cast<std::size_t>(move.to));
   }
   void drop(const Holder&, const BlockRange&, TierId) override { ADD_FAILURE() << "nothing is dropped"; }
 
   [[nodiscard]] std::span<const KvRun> runs(const Holder& holder) const override {
+    if (holder.contexts) return contexts_;
     const auto found = requests_.find(holder.request.serial);
     return found == requests_.end() ? std::span<const KvRun>() : std::span<const KvRun>(found->second);
   }
@@ -80,6 +87,7 @@ class Desk final : public View, public Placement {
 
   std::array<TierState, 3> states_;
   std::map<std::uint32_t, std::vector<KvRun>> requests_;
+  std::vector<KvRun> contexts_;
   std::uint32_t in_batch_ = UINT32_MAX;
   std::string moves_;
 };
@@ -142,6 +150,51 @@ TEST_F(LentSpaceTest, WhatTheHostHasNoRoomFor_Stays) {
   EXPECT_EQ(desk_.place(2), kLender);
   desk_.ends(1);
   EXPECT_EQ(places_at(4'000), "2: 5 to host");
+}
+
+// 4 blocks of contexts and a request of 3: both leave when they are reclaimed. An offer of 6 is too small for both.
+TEST_F(LentSpaceTest, ContextsAreOneTensorMore) {
+  desk_.runs_requests(1);
+  desk_.add_contexts(4, kLender);
+  page_out(1, 3);
+  EXPECT_EQ(desk_.moves(), "1: 3 to lender");
+  desk_.lends(0);
+  EXPECT_EQ(places_at(0), "contexts: 4 to host; 1: 3 to host");
+  desk_.lends(6);
+  EXPECT_EQ(places_at(4'000), "");
+  desk_.lends(7);
+  EXPECT_EQ(places_at(8'000), "contexts: 4 to lender; 1: 3 to lender");
+}
+
+// The contexts alone keep a request on the host from following a later offer.
+TEST_F(LentSpaceTest, ContextsAreHeldThere) {
+  desk_.runs_requests(1);
+  desk_.add_contexts(8, kLender);
+  page_out(1, 3);
+  EXPECT_EQ(desk_.moves(), "1: 3 to host");
+  desk_.lends(20);
+  EXPECT_EQ(places_at(0), "");
+}
+
+// It has asked at 0 s. While nothing runs it gives up at 1 s what is reclaimed, because of its contexts; with requests
+// alone it does not. It follows the next offer not at rest, but with the next iteration.
+TEST_F(LentSpaceTest, WithContextsItAsksWhileNothingRuns) {
+  desk_.runs_requests(1);
+  EXPECT_EQ(places_at(0), "");
+  page_out(1, 3);
+  static_cast<void>(desk_.moves());
+  desk_.lends(0);
+  desk_.runs_requests(0);
+  EXPECT_EQ(places_at(1'000), "");
+  desk_.add_contexts(4, kLender);
+  desk_.runs_requests(1);
+  EXPECT_EQ(places_at(1'000), "");
+  desk_.runs_requests(0);
+  EXPECT_EQ(places_at(1'000), "contexts: 4 to host; 1: 3 to host");
+  desk_.lends(10);
+  EXPECT_EQ(places_at(5'000), "");
+  desk_.runs_requests(1);
+  EXPECT_EQ(places_at(5'000), "contexts: 4 to lender; 1: 3 to lender");
 }
 
 // All of it, and only if nothing is held there.

@@ -4,16 +4,17 @@
 
 #include <algorithm>
 #include <optional>
+#include <set>
 
 #include "sim/core/error.hpp"
 #include "sim/core/random.hpp"
 #include "sim/study/placer/placement.hpp"
-#include "tests/support/placer_sample.hpp"
+#include "sim/study/placer/sample_cluster.hpp"
 
 namespace spillway::placer {
 namespace {
 
-using test::kGigabyte;
+constexpr std::int64_t kGigabyte = 1'000'000'000;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using Servers = std::vector<std::vector<std::int64_t>>;
@@ -229,7 +230,7 @@ TEST(Placer, AgreesWithTryingEverything) {
 // AQUA-18: within 2% of the optimum at 128 GPUs. bench_placer shows the time.
 TEST(Placer, SampleClusters_AreWithinTwoPercentOfTheBound) {
   for (const std::int64_t servers : {2, 4, 6, 8, 12, 16, 32}) {
-    const PlacementProblem problem = test::placer_sample(servers, 4);
+    const PlacementProblem problem = sample_cluster(servers, 4);
     const Placement placement = place(problem);
     EXPECT_LE(placement.gap(), 0.02) << servers << " servers";
     EXPECT_EQ(objective_of(problem, placement.servers), placement.objective);
@@ -237,6 +238,23 @@ TEST(Placer, SampleClusters_AreWithinTwoPercentOfTheBound) {
     for (const std::vector<std::int64_t>& of_model : placement.servers) ++gpus[static_cast<std::size_t>(of_model[0])];
     EXPECT_THAT(gpus, testing::Each(8));
   }
+}
+
+// Balances that spread by 10% are the sample's times 0.9 to 1.1, in whole MB, and hardly two are alike.
+TEST(Placer, SampleClusters_MaySpread) {
+  const PlacementProblem plain = sample_cluster(2, 4);
+  const PlacementProblem spread = sample_cluster(2, 4, 0.1);
+  ASSERT_EQ(spread.models.size(), 16U);
+  std::set<Bytes> different;
+  for (std::size_t i = 0; i < spread.models.size(); ++i) {
+    const double factor = gigabytes(spread.models[i].balance) / gigabytes(plain.models[i].balance);
+    EXPECT_GE(factor, 0.9);
+    EXPECT_LE(factor, 1.1);
+    EXPECT_EQ(spread.models[i].balance.count() % 1'000'000, 0);
+    different.insert(spread.models[i].balance);
+  }
+  EXPECT_GE(different.size(), 15U);
+  EXPECT_LE(place(spread).gap(), 0.02);
 }
 
 // With no effort the search stops at its start, and the answer still bounds the optimum, which the full search finds.
@@ -263,7 +281,7 @@ TEST(Placer, BoundsAreMultiplesOfTheBalances) {
 }
 
 TEST(Placer, IsTheSameEachTime) {
-  const PlacementProblem problem = test::placer_sample(16, 5);
+  const PlacementProblem problem = sample_cluster(16, 5);
   EXPECT_EQ(place(problem).servers, place(problem).servers);
 }
 

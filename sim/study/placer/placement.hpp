@@ -63,8 +63,8 @@ struct Placement {
 
 /// How much to compute. Limits count operations, so that a placement does not depend on the machine.
 struct PlacementEffort {
-  std::int64_t moves = 2'000'000;  // that the local search evaluates: about 0.1 s
-  std::int64_t pivots = 200'000;   // of GLPK's simplex method, times rows of the program: about 2 s
+  std::int64_t moves = 20'000'000;  // that the local search evaluates: about 0.5 s
+  std::int64_t pivots = 200'000;    // of GLPK's simplex method, times rows of the program: about 2 s
 };
 
 /// The best placement found: local search, then GLPK's branch and bound, which ends when it has proven that none is
