@@ -3,9 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <utility>
 
 #include "hwmodels/calibration/measurements.hpp"
+#include "hwmodels/models/exact_math.hpp"
+#include "hwmodels/numbers.hpp"
 
 namespace spillway::hwmodels {
 namespace {
@@ -14,6 +18,13 @@ template <class Model>
 void lend(Fitted<Model>& fitted, const std::string& lender) {
   fitted.record.source_kind = "borrowed";
   fitted.record.citation = fmt::format("{}, scaled to this GPU; the error is that of {}", lender, lender);
+}
+
+/// In octaves.
+double distance(const MoeShape& a, const MoeShape& b) {
+  const auto apart = [](std::int64_t x, std::int64_t y) { return std::abs(log2_line(real(x)) - log2_line(real(y))); };
+  return apart(a.hidden, b.hidden) + apart(a.width, b.width) + apart(a.top_k, b.top_k) + apart(a.experts, b.experts) +
+         apart(a.expert_parallel, b.expert_parallel);
 }
 
 }  // namespace
@@ -33,6 +44,20 @@ const FittedGemm* FittedKernels::gemm_in(std::int64_t dtype_bytes, Quantization 
   const auto it =
       std::find_if(gemm.begin(), gemm.end(), [&](const FittedGemm& one) { return one.same_format(wanted); });
   return it == gemm.end() ? nullptr : &*it;
+}
+
+const FittedMoe* FittedKernels::moe_for(Quantization quantization, const MoeShape& shape) const {
+  const FittedMoe* nearest = nullptr;
+  double least = std::numeric_limits<double>::infinity();
+  for (const FittedMoe& one : moe) {
+    if (one.model.quantization != quantization) continue;
+    for (const MoeShape& measured : one.shapes) {
+      const double away = distance(measured, shape);
+      if (away < least) nearest = &one;
+      least = std::min(least, away);
+    }
+  }
+  return nearest;
 }
 
 bool FittedKernels::empty() const { return fit_lines(*this).empty(); }

@@ -11,6 +11,7 @@
 #include "hwmodels/error_summary.hpp"
 #include "hwmodels/models/attention.hpp"
 #include "hwmodels/models/gemm.hpp"
+#include "hwmodels/models/moe.hpp"
 #include "hwmodels/models/simple_kernels.hpp"
 #include "hwmodels/quantization.hpp"
 #include "sim/core/error.hpp"
@@ -56,6 +57,14 @@ struct FittedGemm {
 /// "gemm in 2-byte numbers", "gemm in fp8": of rows in messages.
 [[nodiscard]] std::string gemm_group(std::int64_t dtype_bytes, Quantization quantization);
 
+/// One fused MoE kernel in the number format of its model.
+struct FittedMoe {
+  std::string kernel;  // as the table names it
+  MoeModel model;
+  FitRecord record;
+  std::vector<MoeShape> shapes;  // measured; at least one
+};
+
 /// Time of an attention call with prompt chunks and decodes: t = apart + s (fused - apart). `apart` is the time of two
 /// launches; `fused` is the time of one launch in which each decode is a chunk of one token (attention.hpp).
 struct MixedAttentionModel {
@@ -65,6 +74,7 @@ struct MixedAttentionModel {
 
 struct FittedKernels {
   std::vector<FittedGemm> gemm;  // by format
+  std::vector<FittedMoe> moe;    // by format and kernel
   std::optional<Fitted<DecodeAttentionModel>> decode_attention;
   std::optional<Fitted<PrefillAttentionModel>> prefill_attention;
   std::optional<Fitted<DecodeAttentionModel>> decode_attention_fp8_kv;  // KV in one byte
@@ -89,6 +99,10 @@ struct FittedKernels {
   [[nodiscard]] bool two_byte_gemm() const { return gemm_in(2, Quantization::none) != nullptr; }
   /// Null where the format is not fitted.
   [[nodiscard]] const FittedGemm* gemm_in(std::int64_t dtype_bytes, Quantization quantization) const;
+  /// Of the kernels in this format, the one with the measured shape that is nearest by the sum of |log| of the ratios
+  /// of hidden size, width, top_k, experts and expert_parallel: engines choose a kernel by shape. Null where the format
+  /// is not fitted. O(shapes).
+  [[nodiscard]] const FittedMoe* moe_for(Quantization quantization, const MoeShape& shape) const;
   [[nodiscard]] bool empty() const;
 };
 
