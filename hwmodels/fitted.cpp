@@ -14,10 +14,14 @@
 namespace spillway::hwmodels {
 namespace {
 
+std::string lent_citation(const std::string& lender) {
+  return fmt::format("{}, scaled to this GPU; the error is that of {}", lender, lender);
+}
+
 template <class Model>
 void lend(Fitted<Model>& fitted, const std::string& lender) {
   fitted.record.source_kind = "borrowed";
-  fitted.record.citation = fmt::format("{}, scaled to this GPU; the error is that of {}", lender, lender);
+  fitted.record.citation = lent_citation(lender);
 }
 
 /// In octaves.
@@ -37,6 +41,11 @@ std::string format_suffix(std::int64_t dtype_bytes, Quantization quantization) {
 std::string gemm_group(std::int64_t dtype_bytes, Quantization quantization) {
   if (quantization != Quantization::none) return fmt::format("gemm in {}", format_of(quantization).name);
   return fmt::format("gemm in {}-byte numbers", dtype_bytes);
+}
+
+std::string moe_group(Quantization quantization) {
+  const bool plain = quantization == Quantization::none;
+  return fmt::format("{} {}", op_name(Op::moe), plain ? std::string_view("bf16") : format_of(quantization).name);
 }
 
 const FittedGemm* FittedKernels::gemm_in(std::int64_t dtype_bytes, Quantization quantization) const {
@@ -71,6 +80,8 @@ std::vector<FitLine> fit_lines(const FittedKernels& kernels) {
     lines.push_back(
         {std::string(op_name(Op::gemm)) + format_suffix(gemm.dtype_bytes, gemm.quantization), &gemm.record});
   }
+  for (const FittedMoe& moe : kernels.moe)
+    lines.push_back({fmt::format("{} {}", moe_group(moe.model.quantization), moe.kernel), &moe.record});
   add(Op::decode_attention, kernels.decode_attention);
   add(Op::prefill_attention, kernels.prefill_attention);
   const auto add_fp8 = [&](Op op, const auto& fitted) {
@@ -137,6 +148,7 @@ FittedKernels lent(FittedKernels kernels, const std::string& lender) {
     if (fitted) mark(fitted->record);
   };
   for (FittedGemm& gemm : kernels.gemm) mark(gemm.record);
+  for (FittedMoe& moe : kernels.moe) mark(moe.record);
   mark_fit(kernels.decode_attention);
   mark_fit(kernels.prefill_attention);
   mark_fit(kernels.decode_attention_fp8_kv);
@@ -175,6 +187,21 @@ FittedKernels borrowed(const FittedKernels& lender, const std::string& lender_na
     Fitted<GemmModel> entry{{}, gemm.record};
     lend(entry, lender_name);
     gemm.record = entry.record;
+  }
+  kernels.moe = lender.moe;
+  for (FittedMoe& moe : kernels.moe) {
+    MoeModel& model = moe.model;
+    model.sm_count = to.sm_count;
+    model.flops *= gemm_flops;
+    model.bandwidth *= gemm_bandwidth;
+    model.pair_hidden_seconds /= bandwidth;
+    model.pair_width_seconds /= bandwidth;
+    model.row_hidden_seconds /= bandwidth;
+    model.row_width_seconds /= bandwidth;
+    model.token_hidden_seconds /= bandwidth;
+    if (!same_grid) model.residual = {};
+    moe.record.source_kind = "borrowed";
+    moe.record.citation = lent_citation(lender_name);
   }
   const auto lend_decode = [&](const std::optional<Fitted<DecodeAttentionModel>>& from_lender) {
     auto fitted = from_lender;

@@ -56,12 +56,25 @@ struct FittedGemm {
 [[nodiscard]] std::string format_suffix(std::int64_t dtype_bytes, Quantization quantization);
 /// "gemm in 2-byte numbers", "gemm in fp8": of rows in messages.
 [[nodiscard]] std::string gemm_group(std::int64_t dtype_bytes, Quantization quantization);
+/// "moe bf16", "moe fp8": of fits and rows of MoE kernels.
+[[nodiscard]] std::string moe_group(Quantization quantization);
+
+/// How the benchmark behind a table of MoE kernels made its calls, where its rows do not say it. Only checks of rows
+/// use this; runs do not.
+struct MoeBenchmark {
+  double cache_bytes = 0.0;    // weights that stay in the L2 cache from call to call
+  bool gates_always = false;   // experts of models without a gate were measured with one
+  bool ties_in_order = false;  // ExpertLoad::Ties::in_order
+
+  bool operator==(const MoeBenchmark&) const = default;
+};
 
 /// One fused MoE kernel in the number format of its model.
 struct FittedMoe {
   std::string kernel;  // as the table names it
   MoeModel model;
   FitRecord record;
+  MoeBenchmark benchmark;
   std::vector<MoeShape> shapes;  // measured; at least one
 };
 
@@ -147,10 +160,10 @@ struct ScalingFacts {
   double decode_bandwidth = 0.0;  // the same for decode attention
 };
 /// The kernels of `lender`, scaled to another GPU: arithmetic in proportion to the FLOP/s of its kernels, the traffic
-/// of GEMM and of decode attention in proportion to the bandwidth of these kernels, other traffic in proportion to the
-/// memory bandwidth, launches unchanged. Residuals are kept only between GPUs with the same number of
-/// SMs: with another number, tiles fall into other waves. Only GEMM, attention and elementwise kernels are lent. Links,
-/// hosts and tables belong to the machine that they were measured on. Every record says that it is borrowed.
+/// of GEMM, MoE weights and decode attention in proportion to the bandwidth of these kernels, other traffic in
+/// proportion to the memory bandwidth, launches unchanged. Residuals are kept only between GPUs with the same number of
+/// SMs: with another number, tiles fall into other waves. Only GEMM, MoE, attention and elementwise kernels are lent.
+/// Links, hosts and tables belong to the machine that they were measured on. Every record says that it is borrowed.
 [[nodiscard]] FittedKernels borrowed(const FittedKernels& lender, const std::string& lender_name,
                                      const ScalingFacts& from, const ScalingFacts& to);
 

@@ -23,6 +23,8 @@ using nlohmann::json;
 constexpr Limits kTime{0.0, 10.0, "a time of 0 to 10 s"};
 constexpr Limits kSpeed{1e6, 2.5e13, "between 1 MB/s and 25 TB/s (no memory of today is faster)"};
 constexpr Limits kArithmetic{1e9, 1e16, "between 1e9 and 1e16 FLOP/s (no GPU of today is faster)"};
+// Few rows do not tell the arithmetic of a kernel that is bound by its weights; the fit may then exceed any GPU.
+constexpr Limits kTensorArithmetic{1e9, 1e18, "between 1e9 and 1e18 FLOP/s"};
 constexpr Limits kShare{0.0, 1.0, "between 0 and 1"};
 constexpr Limits kFactor{0.0, 1e6, "between 0 and 1e6"};
 constexpr Limits kSize{0.0, 1e18, "between 0 and 1e18"};
@@ -79,6 +81,26 @@ void describe_gemm(Io& io, Model& model) {
   io.number("edge_loss", model.edge_loss, kFactor);
   io.number("prologue_columns", model.prologue, kFactor);
   io.number("split_cost", model.split_cost, kFactor);
+  describe_exponent(io, model.norm_exponent);
+  describe_surface(io, model.residual);
+}
+
+template <class Io, class Model>
+void describe_moe(Io& io, Model& model) {
+  io.integer("sm_count", model.sm_count, 1, kMostSms);
+  io.number("launch_s", model.launch_seconds, kTime);
+  io.number("flops_per_s", model.flops, kTensorArithmetic);
+  io.number("bandwidth_bytes_per_s", model.bandwidth, kSpeed);
+  io.number("edge_rows", model.edge_rows, kFactor);
+  io.number("prologue_columns", model.prologue, kFactor);
+  io.number("ragged_loss", model.ragged_loss, kFactor);
+  io.number("pair_s", model.pair_seconds, kTime);
+  io.number("pair_hidden_s", model.pair_hidden_seconds, kTime);
+  io.number("pair_width_s", model.pair_width_seconds, kTime);
+  io.number("row_hidden_s", model.row_hidden_seconds, kTime);
+  io.number("row_width_s", model.row_width_seconds, kTime);
+  io.number("expert_s", model.expert_seconds, kTime);
+  io.number("token_hidden_s", model.token_hidden_seconds, kTime);
   describe_exponent(io, model.norm_exponent);
   describe_surface(io, model.residual);
 }
@@ -274,6 +296,9 @@ void describe(FitReader& io, GemmModel& model) {
   describe_quantise(inner, *model.quantise);
   inner.finish();
 }
+
+void describe(FitWriter& io, const MoeModel& model) { describe_moe(io, model); }
+void describe(FitReader& io, MoeModel& model) { describe_moe(io, model); }
 
 void describe(FitWriter& io, const DecodeAttentionModel& model) {
   describe_decode(io, model);

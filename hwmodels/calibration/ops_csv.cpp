@@ -6,6 +6,7 @@
 //   collectives    op,backend,dtype,ranks,bytes,latency_us   the all-reduces of 16-bit numbers by nccl and vllm_graph
 //   copies         direction,mechanism,block_bytes,copies,latency_us|bandwidth_gb_s[,duplex]
 //   elementwise    kernel,tokens,bytes,latency_us
+//   MoE            moe_dtype,kernel,tokens,hidden,inter,topk,experts,tp,ep,distribution,latency_us
 //   CPU attention  threads,batch,context,kv_bytes,latency_us
 // The column's name gives the unit of the time: us, ms or s. aiconfigurator's tables (ai-dynamo/aiconfigurator,
 // Apache-2.0) are usually reduced to the first two.
@@ -82,6 +83,12 @@ std::span<const CsvFormat> ops_formats() {
        "latency",
        "bandwidth_gb_s",
        read_copies},
+      {"ops-moe-csv",
+       {"moe_dtype", "kernel", "tokens", "hidden", "inter", "topk", "experts", "tp", "ep", "distribution"},
+       {},
+       "latency",
+       {},
+       [](CsvTable& table, FilePart& part) { read_all(table, part.rows.moe, moe_row); }},
       {"ops-elementwise-csv",
        {"kernel", "tokens", "bytes"},
        {},

@@ -59,8 +59,9 @@ class PowerLaw {
 
 }  // namespace
 
-ExpertLoad ExpertLoad::power_law(double alpha) {
+ExpertLoad ExpertLoad::power_law(double alpha, Ties ties) {
   ExpertLoad load;
+  load.ties_ = ties;
   load.kind_ = Kind::power_law;
   load.alpha_ = alpha;
   return load;
@@ -97,7 +98,7 @@ std::string ExpertLoad::name() const {
 }
 
 MostLoadedRank::MostLoadedRank(const ExpertLoad& load, std::int64_t top_k, std::int64_t experts, std::int64_t ranks)
-    : kind_(load.kind()), alpha_(load.alpha()), top_k_(top_k), experts_(experts), ranks_(ranks) {
+    : kind_(load.kind()), alpha_(load.alpha()), ties_(load.ties()), top_k_(top_k), experts_(experts), ranks_(ranks) {
   SPILLWAY_CHECK(experts % ranks == 0, "each GPU holds as many experts");
   const auto count = static_cast<std::size_t>(experts);
   const std::size_t local = count / static_cast<std::size_t>(ranks);
@@ -123,7 +124,7 @@ MostLoadedRank::MostLoadedRank(const ExpertLoad& load, std::int64_t top_k, std::
   std::sort(order.begin(), order.end());
   for (std::size_t i = 0; i < all; ++i) {
     const double u = (static_cast<double>(order[i].second) + 0.5) / static_cast<double>(all);
-    draws_[i / count].push_back({u, static_cast<std::int64_t>(i % count / local)});
+    draws_[i / count].push_back({u, i % count, i % count / local});
   }
   for (std::vector<Expert>& draw : draws_)
     std::sort(draw.begin(), draw.end(), [](const Expert& a, const Expert& b) { return a.u > b.u; });
@@ -159,12 +160,10 @@ RankLoad MostLoadedRank::drawn_at(std::int64_t tokens) const {
     for (std::size_t i = 0; i < rows.size(); ++i) sum += rows[i] = law.at(draw[i].u);
     double left = real(pairs);
     for (double& one : rows) left -= one = std::floor(one * real(pairs) / sum + 0.5);
-    for (std::size_t i = 0; left > 0.0; i = (i + 1) % rows.size(), --left) rows[i] += 1.0;
-    for (std::size_t i = rows.size() - 1; left < 0.0; i = i == 0 ? rows.size() - 1 : i - 1, ++left)
-      (rows[i] > 0.0 ? rows[i] : rows[0]) -= 1.0;
+    settle(draw, left, rows);
     std::fill(by_rank.begin(), by_rank.end(), 0.0);
-    for (std::size_t i = 0; i < rows.size(); ++i) by_rank[static_cast<std::size_t>(draw[i].rank)] += rows[i];
-    const auto rank = std::max_element(by_rank.begin(), by_rank.end()) - by_rank.begin();
+    for (std::size_t i = 0; i < rows.size(); ++i) by_rank[draw[i].rank] += rows[i];
+    const auto rank = static_cast<std::size_t>(std::max_element(by_rank.begin(), by_rank.end()) - by_rank.begin());
     const double weight = 1.0 / static_cast<double>(draws_.size());
     double largest = 0.0;
     for (std::size_t i = 0; i < rows.size(); ++i) {
@@ -175,6 +174,20 @@ RankLoad MostLoadedRank::drawn_at(std::int64_t tokens) const {
     load.largest += weight * largest;
   }
   return load;
+}
+
+/// Adds what rounding left to the largest experts, one each, or takes what it added from the smallest.
+void MostLoadedRank::settle(const std::vector<Expert>& draw, double left, std::vector<double>& rows) const {
+  std::vector<std::size_t> order(rows.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  if (ties_ == ExpertLoad::Ties::in_order) {
+    std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+      return rows[a] != rows[b] ? rows[a] > rows[b] : draw[a].index < draw[b].index;
+    });
+  }
+  for (std::size_t i = 0; left > 0.0; i = (i + 1) % order.size(), --left) rows[order[i]] += 1.0;
+  for (std::size_t i = order.size() - 1; left < 0.0; i = i == 0 ? order.size() - 1 : i - 1, ++left)
+    (rows[order[i]] > 0.0 ? rows[order[i]] : rows[order[0]]) -= 1.0;
 }
 
 RankLoad MostLoadedRank::shares_at(double pairs) const {

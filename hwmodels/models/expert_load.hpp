@@ -27,6 +27,9 @@ namespace spillway::hwmodels {
 /// Rows of the tiles of grouped matrix multiplications.
 inline constexpr std::array<std::int64_t, 5> kRowTiles{16, 32, 64, 128, 256};
 
+/// Beyond it, one expert has all rows.
+inline constexpr double kSteepestLaw = 4.0;
+
 /// What one GPU computes. Averages, hence no integers.
 struct RankLoad {
   double rows = 0.0;                             // token-expert pairs
@@ -38,15 +41,19 @@ struct RankLoad {
 class ExpertLoad {
  public:
   enum class Kind : std::uint8_t { balanced, power_law, shares };
+  /// Which of the experts with equally many rows takes a pair that rounding left: the one with the larger x, or the
+  /// first one, so that a few tokens all go to one GPU.
+  enum class Ties : std::uint8_t { by_draw, in_order };
 
   [[nodiscard]] static ExpertLoad balanced() { return {}; }
-  /// `alpha` from 0 to 4. At 1 it is the limit of the law: the logarithm of x is uniform.
-  [[nodiscard]] static ExpertLoad power_law(double alpha);
+  /// `alpha` from 0 to kSteepestLaw. At 1 it is the limit of the law: the logarithm of x is uniform.
+  [[nodiscard]] static ExpertLoad power_law(double alpha, Ties ties = Ties::by_draw);
   /// One share per expert: each from 0 to 1, their sum 1 within 1e-6. Throws ConfigError for any others.
   [[nodiscard]] static ExpertLoad shares(std::vector<double> shares);
 
   [[nodiscard]] Kind kind() const { return kind_; }
   [[nodiscard]] double alpha() const { return alpha_; }
+  [[nodiscard]] Ties ties() const { return ties_; }
   /// Empty unless made by shares().
   [[nodiscard]] const std::vector<double>& expert_shares() const { return shares_; }
   /// "balanced", "power_law_1.2", "shares".
@@ -55,6 +62,7 @@ class ExpertLoad {
  private:
   Kind kind_ = Kind::balanced;
   double alpha_ = 0.0;
+  Ties ties_ = Ties::by_draw;
   std::vector<double> shares_;
 };
 
@@ -72,14 +80,17 @@ class MostLoadedRank {
   /// An expert of one draw.
   struct Expert {
     double u = 0.0;
-    std::int64_t rank = 0;
+    std::size_t index = 0;
+    std::size_t rank = 0;
   };
   [[nodiscard]] RankLoad balanced_at(double pairs) const;
   [[nodiscard]] RankLoad drawn_at(std::int64_t tokens) const;
   [[nodiscard]] RankLoad shares_at(double pairs) const;
+  void settle(const std::vector<Expert>& draw, double left, std::vector<double>& rows) const;
 
   ExpertLoad::Kind kind_ = ExpertLoad::Kind::balanced;
   double alpha_ = 0.0;
+  ExpertLoad::Ties ties_ = ExpertLoad::Ties::by_draw;
   std::int64_t top_k_ = 1;
   std::int64_t experts_ = 1;
   std::int64_t ranks_ = 1;

@@ -1,22 +1,25 @@
 // Time of a fused mixture-of-experts module on one GPU: routing, quantisation of its input, two grouped matrix
 // multiplications, the activation between them, and the weighted sum of the experts' outputs.
 //
-// Given     T, k, G              tokens, experts per token, experts on this GPU
-//           h, w, f              hidden size, width of an expert on this GPU, its matrices          MoeShape
-//           R, A, tiles(M)       rows, active experts, tiles of M rows on the most loaded GPU       RankLoad
-//           b                    bytes of a weight with its scales                                  Quantization
-//           t0, P, B             launches, FLOP/s of a full wave, bytes/s of memory                 MoeModel
-//           c, u, s_*, p         loss of low tiles, prologue, seconds of other work, exponent       MoeModel
-//           SM                   streaming multiprocessors                                          MoeModel
+// Given     T, k, G              tokens of the group, experts per token, experts on this GPU
+//           h, w, f              hidden size, width of an expert on this GPU, its matrices            MoeShape
+//           R, A, tiles(M)       rows, active experts, tiles of M rows on the most loaded GPU         RankLoad
+//           b                    bytes of a weight with its scales                                    Quantization
+//           t0, P, B             launches, FLOP/s of a full wave, bytes/s of memory                   MoeModel
+//           c, u, g              loss of low tiles, prologue, loss of widths that are no multiple of 16   MoeModel
+//           s_*, p, SM           seconds of other work, exponent, streaming multiprocessors           MoeModel
 // Computed, in seconds
-//   grouped(M, N, K) = max(1, ceil(tiles(M) N / 128 / SM)) 2 M 128 (K + u) (1 + c / M) SM / P
-//   compute          = min over M of grouped(M, (f - 1) w, h) + grouped(M, h, w)
-//   memory           = A f h w b / B
-//   other            = T k (s_pair + s_pair_hidden h) + R (s_row_hidden h + s_row_width w) + s_expert G + s_token h T
+//   ragged           = w is no multiple of 16 ? 1 + g : 1
+//   grouped(M, N, K) = max(1, ceil(tiles(M) ceil(N / 128) / SM)) 2 (M + c) 128 (K + u) SM / P
+//   compute          = ragged min over M of (grouped(M, (f - 1) w, h) + grouped(M, h, w))
+//   memory           = ragged A f h w b / B
+//   other            = T k (s_pair + s_pair_hidden h + s_pair_width w) + R (s_row_hidden h + s_row_width w)
+//                      + G s_expert + T h s_token_hidden
 //   seconds          = (t0 + other + (compute^p + memory^p)^(1/p)) * residual(T, R / A; h w, G)
 //
-// Tokens are those of the whole expert-parallel group, because routing and the sum run over all of them where a kernel
-// drops other GPUs' experts itself (vLLM's expert map); s_pair says how much it does.
+// Kernels that are given the routing of all tokens (vLLM's expert map) pass over the rows of other GPUs, too: hence
+// terms in T k beside those in R. Engines choose tiles by tuned tables; the smallest modelled time stands for the
+// choice. Triton loads strides that are no multiple of 16 element by element: hence g.
 #pragma once
 
 #include <cstdint>
@@ -44,25 +47,28 @@ struct MoeModel {
   Quantization quantization = Quantization::none;  // of the weights
   std::int64_t sm_count = 0;
   double launch_seconds = 0.0;
-  double flops = 0.0;      // FLOP/s that full waves of high tiles reach
-  double bandwidth = 0.0;  // bytes/s at which weights are read
-  double edge_rows = 0.0;  // c: a tile of M rows takes as long as one of M + c without this loss
-  double prologue = 0.0;   // columns of K that starting a tile costs
-  double pair_seconds = 0.0;
-  double pair_hidden_seconds = 0.0;
-  double row_hidden_seconds = 0.0;
-  double row_width_seconds = 0.0;
-  double expert_seconds = 0.0;
-  double token_hidden_seconds = 0.0;
-  double norm_exponent = 2.0;  // p, one of kNormExponents
+  double flops = 0.0;                 // FLOP/s that full waves of high tiles reach
+  double bandwidth = 0.0;             // bytes/s at which weights are read
+  double edge_rows = 0.0;             // c: a tile of M rows takes as long as one of M + c without this loss
+  double prologue = 0.0;              // columns of K that starting a tile costs
+  double ragged_loss = 0.0;           // g
+  double pair_seconds = 0.0;          // per token-expert pair of the group: sorting
+  double pair_hidden_seconds = 0.0;   // per pair and hidden element
+  double pair_width_seconds = 0.0;    // per pair and element of the width
+  double row_hidden_seconds = 0.0;    // per row of this GPU and hidden element
+  double row_width_seconds = 0.0;     // per row of this GPU and element of the width
+  double expert_seconds = 0.0;        // per expert of this GPU
+  double token_hidden_seconds = 0.0;  // per token of the group and hidden element
+  double norm_exponent = 2.0;         // p, one of kNormExponents
   ResidualSurface residual;
 };
 
 /// Where a call lies on the residual surface.
 [[nodiscard]] ResidualPoint moe_point(std::int64_t tokens, const RankLoad& load, const MoeShape& shape);
-/// Without the residual: what the fit of the parameters calls for every row.
+/// Without the residual. Benchmarks call one layer again and again, so weights of up to `cache_bytes` come from the L2
+/// cache; in a run other layers have passed through it, so `cache_bytes` is 0.
 [[nodiscard]] KernelTime modelled_moe(const MoeModel& model, const MoeShape& shape, std::int64_t tokens,
-                                      const RankLoad& load);
+                                      const RankLoad& load, double cache_bytes = 0.0);
 
 /// The time of one MoE module by tokens, on the most loaded GPU of its group.
 class MoeTime {

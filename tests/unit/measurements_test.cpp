@@ -53,7 +53,7 @@ std::string shared(const std::string& name) {
 }
 
 TEST(Measurements, NamesOfOps_AreThoseOfCalibrateCheck) {
-  EXPECT_EQ(all_ops().size(), 15U);
+  EXPECT_EQ(all_ops().size(), 16U);
   for (const Op op : all_ops()) EXPECT_EQ(op_named(op_name(op)), op);
   EXPECT_EQ(op_name(Op::copy_d2h), "copy_d2h");
   EXPECT_FALSE(op_named("decode"));
