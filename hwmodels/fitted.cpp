@@ -25,10 +25,16 @@ void lend(Fitted<Model>& fitted, const std::string& lender) {
 }
 
 /// In octaves.
+double apart(std::int64_t a, std::int64_t b) { return std::abs(log2_line(real(a)) - log2_line(real(b))); }
 double distance(const MoeShape& a, const MoeShape& b) {
-  const auto apart = [](std::int64_t x, std::int64_t y) { return std::abs(log2_line(real(x)) - log2_line(real(y))); };
   return apart(a.hidden, b.hidden) + apart(a.width, b.width) + apart(a.top_k, b.top_k) + apart(a.experts, b.experts) +
          apart(a.expert_parallel, b.expert_parallel);
+}
+
+/// "expert_exchange deepep_normal dispatch 8".
+std::string exchange_line(const ExchangeModel& model) {
+  return fmt::format("{} {} {} {}", op_name(Op::expert_exchange), exchange_name(model.backend),
+                     exchange_name(model.step), model.ranks);
 }
 
 }  // namespace
@@ -69,6 +75,19 @@ const FittedMoe* FittedKernels::moe_for(Quantization quantization, const MoeShap
   return nearest;
 }
 
+const FittedExchange* FittedKernels::exchange_for(ExchangeBackend backend, ExchangeStep step,
+                                                  std::int64_t ranks) const {
+  const FittedExchange* nearest = nullptr;
+  double least = std::numeric_limits<double>::infinity();
+  for (const FittedExchange& one : exchanges) {
+    if (one.model.backend != backend || one.model.step != step) continue;
+    const double away = apart(one.model.ranks, ranks);
+    if (away < least) nearest = &one;
+    least = std::min(least, away);
+  }
+  return nearest;
+}
+
 bool FittedKernels::empty() const { return fit_lines(*this).empty(); }
 
 std::vector<FitLine> fit_lines(const FittedKernels& kernels) {
@@ -82,6 +101,8 @@ std::vector<FitLine> fit_lines(const FittedKernels& kernels) {
   }
   for (const FittedMoe& moe : kernels.moe)
     lines.push_back({fmt::format("{} {}", moe_group(moe.model.quantization), moe.kernel), &moe.record});
+  for (const FittedExchange& exchange : kernels.exchanges)
+    lines.push_back({exchange_line(exchange.model), &exchange.record});
   add(Op::decode_attention, kernels.decode_attention);
   add(Op::prefill_attention, kernels.prefill_attention);
   const auto add_fp8 = [&](Op op, const auto& fitted) {
@@ -127,7 +148,8 @@ std::string error_text(const FittedKernels& kernels) {
                                           [](const FitLine& line) { return line.op == kDecodeIteration; });
   std::stable_partition(rest, lines.end(), [](const FitLine& line) { return line.op.find(' ') == std::string::npos; });
   for (const FitLine& line : lines) {
-    if (line.record->held_out.n == 0) continue;
+    // A run uses at most one of the many exchanges, which the profile's table lists.
+    if (line.record->held_out.n == 0 || line.op.starts_with(op_name(Op::expert_exchange))) continue;
     text += fmt::format("{}{} {:.1f}% / {:.1f}% (n = {}{})", text.empty() ? "" : ", ", line.op,
                         100.0 * line.record->held_out.median, 100.0 * line.record->held_out.p95,
                         line.record->held_out.n, line.record->source_kind == "borrowed" ? ", of the lender" : "");
@@ -149,6 +171,7 @@ FittedKernels lent(FittedKernels kernels, const std::string& lender) {
   };
   for (FittedGemm& gemm : kernels.gemm) mark(gemm.record);
   for (FittedMoe& moe : kernels.moe) mark(moe.record);
+  for (FittedExchange& exchange : kernels.exchanges) mark(exchange.record);
   mark_fit(kernels.decode_attention);
   mark_fit(kernels.prefill_attention);
   mark_fit(kernels.decode_attention_fp8_kv);

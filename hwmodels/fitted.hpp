@@ -10,6 +10,7 @@
 
 #include "hwmodels/error_summary.hpp"
 #include "hwmodels/models/attention.hpp"
+#include "hwmodels/models/expert_exchange.hpp"
 #include "hwmodels/models/gemm.hpp"
 #include "hwmodels/models/moe.hpp"
 #include "hwmodels/models/simple_kernels.hpp"
@@ -78,6 +79,9 @@ struct FittedMoe {
   std::vector<MoeShape> shapes;  // measured; at least one
 };
 
+/// One step of an exchange of tokens, by library and number of GPUs.
+using FittedExchange = Fitted<ExchangeModel>;
+
 /// Time of an attention call with prompt chunks and decodes: t = apart + s (fused - apart). `apart` is the time of two
 /// launches; `fused` is the time of one launch in which each decode is a chunk of one token (attention.hpp).
 struct MixedAttentionModel {
@@ -88,6 +92,7 @@ struct MixedAttentionModel {
 struct FittedKernels {
   std::vector<FittedGemm> gemm;  // by format
   std::vector<FittedMoe> moe;    // by format and kernel
+  std::vector<FittedExchange> exchanges;
   std::optional<Fitted<DecodeAttentionModel>> decode_attention;
   std::optional<Fitted<PrefillAttentionModel>> prefill_attention;
   std::optional<Fitted<DecodeAttentionModel>> decode_attention_fp8_kv;  // KV in one byte
@@ -116,6 +121,9 @@ struct FittedKernels {
   /// of hidden size, width, top_k, experts and expert_parallel: engines choose a kernel by shape. Null where the format
   /// is not fitted. O(shapes).
   [[nodiscard]] const FittedMoe* moe_for(Quantization quantization, const MoeShape& shape) const;
+  /// Of the steps of this backend, the one with the nearest number of GPUs by the ratio; null where there is none.
+  [[nodiscard]] const FittedExchange* exchange_for(ExchangeBackend backend, ExchangeStep step,
+                                                   std::int64_t ranks) const;
   [[nodiscard]] bool empty() const;
 };
 
@@ -141,7 +149,7 @@ inline constexpr const char* kSingleTokenHeads = "single_token_kv_heads";
 /// host: tables, iterations, CPU times and CPU attention.
 [[nodiscard]] FittedKernels lent(FittedKernels kernels, const std::string& lender);
 
-/// "GEMM 4.4% / 18.5%, decode attention ..." for a result.
+/// "GEMM 4.4% / 18.5%, decode attention ..." for a result; without exchanges.
 [[nodiscard]] std::string error_text(const FittedKernels& kernels);
 
 /// The JSON form. Reading appends every problem (missing, unknown or mistyped field, impossible value) with its JSON

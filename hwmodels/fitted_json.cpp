@@ -192,6 +192,8 @@ json to_json(const FittedKernels& kernels) {
     section[std::string(op_name(Op::gemm))].push_back(std::move(object));
   }
   for (const FittedMoe& moe : kernels.moe) section[std::string(op_name(Op::moe))].push_back(moe_json(moe));
+  for (const FittedExchange& exchange : kernels.exchanges)
+    section[std::string(op_name(Op::expert_exchange))].push_back(entry_json(exchange));
   put(Op::decode_attention, kernels.decode_attention);
   put(Op::prefill_attention, kernels.prefill_attention);
   const auto put_fp8 = [&](Op op, const auto& fitted) {
@@ -248,6 +250,16 @@ FittedKernels read_fitted(const json& section, const std::string& where, std::ve
                               }),
                  at, "must not have kernel and quantization of another entry");
       kernels.moe.push_back(std::move(moe));
+    }
+  }
+  if (const json* list = io.array("expert_exchange", true)) {
+    for (std::size_t i = 0; i < list->size(); ++i) {
+      const std::string at = fmt::format("expert_exchange/{}", i);
+      auto exchange = read_entry<ExchangeModel>((*list)[i], io.pointer(at), problems);
+      io.require(std::none_of(kernels.exchanges.begin(), kernels.exchanges.end(),
+                              [&](const FittedExchange& other) { return other.model.same_kernel(exchange.model); }),
+                 at, "must not have backend, step and ranks of another entry");
+      kernels.exchanges.push_back(std::move(exchange));
     }
   }
   read_optional(io, Op::decode_attention, kernels.decode_attention);

@@ -106,6 +106,15 @@ void describe_moe(Io& io, Model& model) {
 }
 
 template <class Io, class Model>
+void describe_exchange(Io& io, Model& model) {
+  io.integer("ranks", model.ranks, 2, 1'000'000);
+  io.number("launch_s", model.launch_seconds, kTime);
+  io.number("token_s", model.token_seconds, kTime);
+  io.number("byte_s", model.byte_seconds, kTime);
+  describe_exponent(io, model.norm_exponent);
+}
+
+template <class Io, class Model>
 void describe_quantise(Io& io, Model& model) {
   io.number("launch_s", model.launch_seconds, kTime);
   io.number("column_s", model.column_seconds, kTime);
@@ -299,6 +308,27 @@ void describe(FitReader& io, GemmModel& model) {
 
 void describe(FitWriter& io, const MoeModel& model) { describe_moe(io, model); }
 void describe(FitReader& io, MoeModel& model) { describe_moe(io, model); }
+
+void describe(FitWriter& io, const ExchangeModel& model) {
+  io.text("backend", std::string(exchange_name(model.backend)));
+  io.text("step", std::string(exchange_name(model.step)));
+  io.text("copies", std::string(exchange_name(model.copies)));
+  describe_exchange(io, model);
+}
+void describe(FitReader& io, ExchangeModel& model) {
+  const auto named = [&](const char* key, const auto& find, const char* rule, auto& value) {
+    std::string name;
+    io.text(key, name);
+    const auto found = find(name);
+    io.require(found.has_value(), key, rule);
+    value = found.value_or(value);
+  };
+  named("backend", exchange_backend_named,
+        "must be deepep_low_latency, deepep_normal, nvlink_one_sided, nvlink_two_sided or nccl", model.backend);
+  named("step", exchange_step_named, "must be prepare, dispatch or combine", model.step);
+  named("copies", exchange_copies_named, "must be per_expert, per_gpu or all_gpus", model.copies);
+  describe_exchange(io, model);
+}
 
 void describe(FitWriter& io, const DecodeAttentionModel& model) {
   describe_decode(io, model);

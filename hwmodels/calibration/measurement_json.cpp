@@ -48,7 +48,8 @@ const std::vector<std::string>& keys_of(Op op) {
         {Op::interference, {"part", "beside", "compute", "traffic", "mechanism", "copy_bytes"}},
         {Op::host_stream, {"part", "kind", "threads", "bytes", "memory", "traffic", "numa_node"}},
         {Op::sustained, {"compute", "run_s", "time_s", "sm_clock_mhz", "power_w", "temperature_c", "throttle_reasons"}},
-        {Op::moe, {"moe_dtype", "tokens", "hidden", "inter", "topk", "experts", "tp", "ep", "distribution"}}};
+        {Op::moe, {"moe_dtype", "tokens", "hidden", "inter", "topk", "experts", "tp", "ep", "distribution"}},
+        {Op::expert_exchange, {"backend", "step", "ranks", "tokens", "hidden", "topk", "experts", "element_bytes"}}};
   }();
   return kKeys.at(op);
 }
@@ -348,6 +349,8 @@ class JsonReader {
         return add_sustained(row);
       case Op::moe:
         return keep(to.moe, moe_row(row));
+      case Op::expert_exchange:
+        return keep(to.exchanges, exchange_row(row));
     }
   }
 

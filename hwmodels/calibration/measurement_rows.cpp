@@ -310,6 +310,35 @@ std::optional<MoeRow> moe_row(RowSource& row) {
                 row.place()};
 }
 
+std::optional<ExchangeRow> exchange_row(RowSource& row) {
+  const auto named = [&](const char* field, const auto& find, std::vector<std::string> allowed) {
+    const auto word = row.word(field);
+    const auto value = word ? find(*word) : std::nullopt;
+    if (word && !value) {
+      row.bad(field, fmt::format("unknown {} \"{}\"", field, excerpt(*word)), allowed_text(*word, allowed));
+    }
+    return value;
+  };
+  const auto backend = named("backend", exchange_backend_named,
+                             {"deepep_low_latency", "deepep_normal", "nvlink_one_sided", "nvlink_two_sided", "nccl"});
+  const auto step = named("step", exchange_step_named, {"prepare", "dispatch", "combine"});
+  const auto ranks = row.count("ranks", 2);
+  const auto tokens = row.count("tokens");
+  const auto hidden = row.count("hidden");
+  const auto top_k = row.count("topk");
+  const auto bytes = row.amount("element_bytes", 0.1, 8.0);
+  const auto experts = row.has("experts") ? row.count("experts") : std::optional<std::int64_t>(0);
+  const auto seconds = row.seconds();
+  if (!backend || !step || !ranks || !tokens || !hidden || !top_k || !bytes || !experts || !seconds)
+    return std::nullopt;
+  constexpr std::int64_t kMostExperts = 100'000;
+  if (*top_k > kMostExperts || product({*tokens, *top_k, *hidden}) > RowSource::kMostBytes) {
+    row.bad("tokens", fmt::format("{} tokens are more than any GPU sends", *tokens), kCorrectRow);
+    return std::nullopt;
+  }
+  return ExchangeRow{*backend, *step, *ranks, {*tokens, *hidden, *top_k, *bytes}, *experts, *seconds, row.place()};
+}
+
 std::optional<MixedRow> mixed_row(RowSource& row, const MixedNames& names) {
   const auto chunk = row.count(names.chunk, 0);
   const auto chunk_context = row.count(names.chunk_context, 0);

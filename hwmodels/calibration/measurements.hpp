@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "hwmodels/models/expert_exchange.hpp"
 #include "hwmodels/quantization.hpp"
 #include "sim/api/execution_model.hpp"
 
@@ -31,6 +32,7 @@ enum class Op : std::uint8_t {
   host_stream,
   sustained,
   moe,
+  expert_exchange,
 };
 [[nodiscard]] std::string_view op_name(Op op);
 /// Empty for any other word.
@@ -195,6 +197,17 @@ struct MoeRow {
   RowPlace place{};
 };
 
+/// One step of an exchange of tokens between the GPUs of an expert-parallel group.
+struct ExchangeRow {
+  ExchangeBackend backend = ExchangeBackend::nccl;
+  ExchangeStep step = ExchangeStep::dispatch;
+  std::int64_t ranks = 0;
+  ExchangeShape shape;
+  std::int64_t experts = 0;  // of the layer; 0: not stated
+  double seconds = 0.0;
+  RowPlace place{};
+};
+
 /// A file with measured rows.
 struct MeasurementFile {
   std::string path;
@@ -239,6 +252,7 @@ struct Measurements {
   std::vector<HostStreamRow> host_streams;
   std::vector<SustainedRow> sustained;
   std::vector<MoeRow> moe;
+  std::vector<ExchangeRow> exchanges;
 };
 
 /// A file to read, and optionally the only op to use from it.

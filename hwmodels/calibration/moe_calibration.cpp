@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "hwmodels/calibration/moe_fits.hpp"
-#include "hwmodels/numbers.hpp"
 
 namespace spillway::hwmodels {
 namespace {
@@ -47,10 +46,7 @@ void calibrate_moe(const CalibrationTask& task, FitHints hints, FittedKernels& o
   const GpuProfile* base = task.base();
   const bool known = base != nullptr && base->sm_count > 0 && base->peak_flops > 0.0;
   if (!known && task.in().gemm.empty()) hints = guess_moe_hints(all);
-  const double cache = task.in().device.l2_bytes ? real(*task.in().device.l2_bytes)
-                       : base != nullptr         ? real(base->l2_cache.count())
-                                                 : 0.0;
-  const MoeBenchmark benchmark = guess_moe_benchmark(all, hints, cache);
+  const MoeBenchmark benchmark = guess_moe_benchmark(all, hints);
   const MoeModel start = fit_moe_start(all, benchmark, hints);
   std::map<Kernel, std::vector<MoeRow>> kernels;
   for (const MoeRow& row : all) kernels[{row.quantization, row.kernel}].push_back(row);

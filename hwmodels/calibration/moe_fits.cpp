@@ -200,9 +200,9 @@ std::vector<MoeCase> moe_cases(std::span<const MoeRow> rows, const MoeBenchmark&
   return cases;
 }
 
-MoeBenchmark guess_moe_benchmark(std::span<const MoeRow> rows, const FitHints& hints, double cache_bytes) {
+MoeBenchmark guess_moe_benchmark(std::span<const MoeRow> rows, const FitHints& hints) {
   const std::vector<std::vector<MoeRow>> kernels = by_kernel(rows);
-  MoeBenchmark best{cache_bytes, false, false};
+  MoeBenchmark best;
   double least = std::numeric_limits<double>::infinity();
   const auto offer = [&](const MoeBenchmark& candidate) {
     const double loss = total_loss(kernels, candidate, hints);
@@ -213,7 +213,6 @@ MoeBenchmark guess_moe_benchmark(std::span<const MoeRow> rows, const FitHints& h
   if (std::any_of(rows.begin(), rows.end(), [](const MoeRow& row) { return row.power_law.has_value(); }))
     offer({best.cache_bytes, best.gates_always, true});
   if (!std::all_of(rows.begin(), rows.end(), has_gate)) offer({best.cache_bytes, true, best.ties_in_order});
-  if (cache_bytes > 0.0) return best;
   const MoeBenchmark found = best;
   for (const double cache : kKnownCaches) offer({cache, found.gates_always, found.ties_in_order});
   return best;

@@ -25,9 +25,10 @@ struct MoeCase {
 /// The rows as cases. O(rows experts) for power laws, once for each number of tokens.
 [[nodiscard]] std::vector<MoeCase> moe_cases(std::span<const MoeRow> rows, const MoeBenchmark& benchmark);
 
-/// Facts of the benchmark that explain the rows best: each is tried, the others kept. A fact that no row depends on
-/// keeps its default. `cache_bytes` of 0: unknown, so it is chosen from the L2 caches of known GPUs.
-[[nodiscard]] MoeBenchmark guess_moe_benchmark(std::span<const MoeRow> rows, const FitHints& hints, double cache_bytes);
+/// Facts of the benchmark that explain the rows best: each is tried while the others stay. A fact that no row depends
+/// on keeps its default. Caches tried are those of known GPUs, and none: not every kernel finds its weights in the
+/// cache.
+[[nodiscard]] MoeBenchmark guess_moe_benchmark(std::span<const MoeRow> rows, const FitHints& hints);
 
 /// FLOP/s of 16-bit numbers, bytes/s and SMs, guessed from the fastest rows, for a GPU of which nothing else is known.
 [[nodiscard]] FitHints guess_moe_hints(std::span<const MoeRow> rows);

@@ -130,6 +130,32 @@ void check_moe(const FittedKernels& kernels, const Measurements& in, CheckLines&
   for (const auto& [quantization, rows] : unknown) check.skip(moe_group(quantization), rows, kNoModel);
 }
 
+/// A line for each backend and step. Only fits of the rows' own number of GPUs count.
+void check_exchanges(const FittedKernels& kernels, const Measurements& in, CheckLines& check) {
+  std::map<std::pair<ExchangeBackend, ExchangeStep>, std::pair<std::vector<ExchangeRow>, std::vector<double>>> known;
+  std::size_t unknown = 0;
+  for (const ExchangeRow& row : in.exchanges) {
+    const FittedExchange* fit = kernels.exchange_for(row.backend, row.step, row.ranks);
+    if (fit == nullptr || fit->model.ranks != row.ranks) {
+      ++unknown;
+      continue;
+    }
+    auto& [rows, ratios] = known[{row.backend, row.step}];
+    rows.push_back(row);
+    ratios.push_back(exchange_seconds(fit->model, row.shape) / row.seconds);
+  }
+  for (const auto& [kernel, checked] : known) {
+    const std::string op = fmt::format("{} {} {}", op_name(Op::expert_exchange), exchange_name(kernel.first),
+                                       exchange_name(kernel.second));
+    check.add(op, checked.first, checked.second, [&](const ExchangeRow& row) {
+      const FitRecord& record = kernels.exchange_for(row.backend, row.step, row.ranks)->record;
+      return inside(record, "tokens", real(row.shape.tokens)) &&
+             inside(record, "bytes", real(row.shape.tokens) * real(row.shape.hidden) * row.shape.element_bytes);
+    });
+  }
+  check.skip(op_name(Op::expert_exchange), unknown, kNoModel);
+}
+
 }  // namespace
 
 CheckReport check_profile(const GpuProfile& profile, const Measurements& in) {
@@ -150,6 +176,7 @@ CheckReport check_profile(const GpuProfile& profile, const Measurements& in) {
     });
   }
   check_moe(kernels, in, check);
+  check_exchanges(kernels, in, check);
   const auto attention = [&](Op op, bool fp8_kv, const auto& fitted, const auto& predict) {
     const std::vector<AttentionRow> rows = attention_rows(in, op == Op::decode_attention, fp8_kv);
     const std::string name = fmt::format("{}{}", op_name(op), fp8_kv ? " fp8 kv" : "");
@@ -260,6 +287,7 @@ CheckReport check_roofline(const GpuProfile& profile, const Measurements& in) {
   check.skip(op_name(Op::host_stream), in.host_streams.size(), kNone);
   check.skip(op_name(Op::sustained), in.sustained.size(), kNone);
   check.skip(op_name(Op::moe), in.moe.size(), kNone);
+  check.skip(op_name(Op::expert_exchange), in.exchanges.size(), kNone);
   return check.finish();
 }
 

@@ -187,7 +187,7 @@ void MostLoadedRank::settle(const std::vector<Expert>& draw, double left, std::v
   }
   for (std::size_t i = 0; left > 0.0; i = (i + 1) % order.size(), --left) rows[order[i]] += 1.0;
   for (std::size_t i = order.size() - 1; left < 0.0; i = i == 0 ? order.size() - 1 : i - 1, ++left)
-    (rows[order[i]] > 0.0 ? rows[order[i]] : rows[order[0]]) -= 1.0;
+    (rows[order[i]] > 0.0 ? rows[order[i]] : *std::max_element(rows.begin(), rows.end())) -= 1.0;
 }
 
 RankLoad MostLoadedRank::shares_at(double pairs) const {
