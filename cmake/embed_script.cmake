@@ -12,7 +12,8 @@ foreach(file IN LISTS files)
     string(APPEND pieces "R\"__embed__(${piece})__embed__\"\n")
     math(EXPR at "${at} + 16000")
   endwhile()
-  string(APPEND body "    {\"${file}\", ${pieces}},\n")
+  # The suffix gives the length. Without it the compiler counts the characters, and not beyond 256 KiB.
+  string(APPEND body "    {\"${file}\", ${pieces}\"\"sv},\n")
 endforeach()
 file(WRITE ${OUTPUT}
 "// Generated from the project's data files. Edit those files, not this one.
@@ -22,6 +23,7 @@ file(WRITE ${OUTPUT}
 
 namespace ${NAMESPACE} {
 namespace {
+using namespace std::string_view_literals;
 constexpr spillway::EmbeddedFile kFiles[] = {
 ${body}    {\"\", \"\"}};
 }  // namespace

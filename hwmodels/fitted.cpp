@@ -3,17 +3,38 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <utility>
 
 #include "hwmodels/calibration/measurements.hpp"
+#include "hwmodels/models/exact_math.hpp"
+#include "hwmodels/numbers.hpp"
 
 namespace spillway::hwmodels {
 namespace {
 
+std::string lent_citation(const std::string& lender) {
+  return fmt::format("{}, scaled to this GPU; the error is that of {}", lender, lender);
+}
+
 template <class Model>
 void lend(Fitted<Model>& fitted, const std::string& lender) {
   fitted.record.source_kind = "borrowed";
-  fitted.record.citation = fmt::format("{}, scaled to this GPU; the error is that of {}", lender, lender);
+  fitted.record.citation = lent_citation(lender);
+}
+
+/// In octaves.
+double apart(std::int64_t a, std::int64_t b) { return std::abs(log2_line(real(a)) - log2_line(real(b))); }
+double distance(const MoeShape& a, const MoeShape& b) {
+  return apart(a.hidden, b.hidden) + apart(a.width, b.width) + apart(a.top_k, b.top_k) + apart(a.experts, b.experts) +
+         apart(a.expert_parallel, b.expert_parallel);
+}
+
+/// "expert_exchange deepep_normal dispatch 8".
+std::string exchange_line(const ExchangeModel& model) {
+  return fmt::format("{} {} {} {}", op_name(Op::expert_exchange), exchange_name(model.backend),
+                     exchange_name(model.step), model.ranks);
 }
 
 }  // namespace
@@ -28,11 +49,43 @@ std::string gemm_group(std::int64_t dtype_bytes, Quantization quantization) {
   return fmt::format("gemm in {}-byte numbers", dtype_bytes);
 }
 
+std::string moe_group(Quantization quantization) {
+  const bool plain = quantization == Quantization::none;
+  return fmt::format("{} {}", op_name(Op::moe), plain ? std::string_view("bf16") : format_of(quantization).name);
+}
+
 const FittedGemm* FittedKernels::gemm_in(std::int64_t dtype_bytes, Quantization quantization) const {
   const FittedGemm wanted{dtype_bytes, {}, {}, quantization};
   const auto it =
       std::find_if(gemm.begin(), gemm.end(), [&](const FittedGemm& one) { return one.same_format(wanted); });
   return it == gemm.end() ? nullptr : &*it;
+}
+
+const FittedMoe* FittedKernels::moe_for(Quantization quantization, const MoeShape& shape) const {
+  const FittedMoe* nearest = nullptr;
+  double least = std::numeric_limits<double>::infinity();
+  for (const FittedMoe& one : moe) {
+    if (one.model.quantization != quantization) continue;
+    for (const MoeShape& measured : one.shapes) {
+      const double away = distance(measured, shape);
+      if (away < least) nearest = &one;
+      least = std::min(least, away);
+    }
+  }
+  return nearest;
+}
+
+const FittedExchange* FittedKernels::exchange_for(ExchangeBackend backend, ExchangeStep step,
+                                                  std::int64_t ranks) const {
+  const FittedExchange* nearest = nullptr;
+  double least = std::numeric_limits<double>::infinity();
+  for (const FittedExchange& one : exchanges) {
+    if (one.model.backend != backend || one.model.step != step) continue;
+    const double away = apart(one.model.ranks, ranks);
+    if (away < least) nearest = &one;
+    least = std::min(least, away);
+  }
+  return nearest;
 }
 
 bool FittedKernels::empty() const { return fit_lines(*this).empty(); }
@@ -46,6 +99,10 @@ std::vector<FitLine> fit_lines(const FittedKernels& kernels) {
     lines.push_back(
         {std::string(op_name(Op::gemm)) + format_suffix(gemm.dtype_bytes, gemm.quantization), &gemm.record});
   }
+  for (const FittedMoe& moe : kernels.moe)
+    lines.push_back({fmt::format("{} {}", moe_group(moe.model.quantization), moe.kernel), &moe.record});
+  for (const FittedExchange& exchange : kernels.exchanges)
+    lines.push_back({exchange_line(exchange.model), &exchange.record});
   add(Op::decode_attention, kernels.decode_attention);
   add(Op::prefill_attention, kernels.prefill_attention);
   const auto add_fp8 = [&](Op op, const auto& fitted) {
@@ -91,7 +148,8 @@ std::string error_text(const FittedKernels& kernels) {
                                           [](const FitLine& line) { return line.op == kDecodeIteration; });
   std::stable_partition(rest, lines.end(), [](const FitLine& line) { return line.op.find(' ') == std::string::npos; });
   for (const FitLine& line : lines) {
-    if (line.record->held_out.n == 0) continue;
+    // A run uses at most one of the many exchanges, which the profile's table lists.
+    if (line.record->held_out.n == 0 || line.op.starts_with(op_name(Op::expert_exchange))) continue;
     text += fmt::format("{}{} {:.1f}% / {:.1f}% (n = {}{})", text.empty() ? "" : ", ", line.op,
                         100.0 * line.record->held_out.median, 100.0 * line.record->held_out.p95,
                         line.record->held_out.n, line.record->source_kind == "borrowed" ? ", of the lender" : "");
@@ -112,6 +170,8 @@ FittedKernels lent(FittedKernels kernels, const std::string& lender) {
     if (fitted) mark(fitted->record);
   };
   for (FittedGemm& gemm : kernels.gemm) mark(gemm.record);
+  for (FittedMoe& moe : kernels.moe) mark(moe.record);
+  for (FittedExchange& exchange : kernels.exchanges) mark(exchange.record);
   mark_fit(kernels.decode_attention);
   mark_fit(kernels.prefill_attention);
   mark_fit(kernels.decode_attention_fp8_kv);
@@ -150,6 +210,21 @@ FittedKernels borrowed(const FittedKernels& lender, const std::string& lender_na
     Fitted<GemmModel> entry{{}, gemm.record};
     lend(entry, lender_name);
     gemm.record = entry.record;
+  }
+  kernels.moe = lender.moe;
+  for (FittedMoe& moe : kernels.moe) {
+    MoeModel& model = moe.model;
+    model.sm_count = to.sm_count;
+    model.flops *= gemm_flops;
+    model.bandwidth *= gemm_bandwidth;
+    model.pair_hidden_seconds /= bandwidth;
+    model.pair_width_seconds /= bandwidth;
+    model.row_hidden_seconds /= bandwidth;
+    model.row_width_seconds /= bandwidth;
+    model.token_hidden_seconds /= bandwidth;
+    if (!same_grid) model.residual = {};
+    moe.record.source_kind = "borrowed";
+    moe.record.citation = lent_citation(lender_name);
   }
   const auto lend_decode = [&](const std::optional<Fitted<DecodeAttentionModel>>& from_lender) {
     auto fitted = from_lender;

@@ -10,7 +10,9 @@
 
 #include "hwmodels/error_summary.hpp"
 #include "hwmodels/models/attention.hpp"
+#include "hwmodels/models/expert_exchange.hpp"
 #include "hwmodels/models/gemm.hpp"
+#include "hwmodels/models/moe.hpp"
 #include "hwmodels/models/simple_kernels.hpp"
 #include "hwmodels/quantization.hpp"
 #include "sim/core/error.hpp"
@@ -55,6 +57,30 @@ struct FittedGemm {
 [[nodiscard]] std::string format_suffix(std::int64_t dtype_bytes, Quantization quantization);
 /// "gemm in 2-byte numbers", "gemm in fp8": of rows in messages.
 [[nodiscard]] std::string gemm_group(std::int64_t dtype_bytes, Quantization quantization);
+/// "moe bf16", "moe fp8": of fits and rows of MoE kernels.
+[[nodiscard]] std::string moe_group(Quantization quantization);
+
+/// How the benchmark behind a table of MoE kernels made its calls, where its rows do not say it. Only checks of rows
+/// use this; runs do not.
+struct MoeBenchmark {
+  double cache_bytes = 0.0;    // weights that stay in the L2 cache from call to call
+  bool gates_always = false;   // experts of models without a gate were measured with one
+  bool ties_in_order = false;  // ExpertLoad::Ties::in_order
+
+  bool operator==(const MoeBenchmark&) const = default;
+};
+
+/// One fused MoE kernel in the number format of its model.
+struct FittedMoe {
+  std::string kernel;  // as the table names it
+  MoeModel model;
+  FitRecord record;
+  MoeBenchmark benchmark;
+  std::vector<MoeShape> shapes;  // measured; at least one
+};
+
+/// One step of an exchange of tokens, by library and number of GPUs.
+using FittedExchange = Fitted<ExchangeModel>;
 
 /// Time of an attention call with prompt chunks and decodes: t = apart + s (fused - apart). `apart` is the time of two
 /// launches; `fused` is the time of one launch in which each decode is a chunk of one token (attention.hpp).
@@ -65,6 +91,8 @@ struct MixedAttentionModel {
 
 struct FittedKernels {
   std::vector<FittedGemm> gemm;  // by format
+  std::vector<FittedMoe> moe;    // by format and kernel
+  std::vector<FittedExchange> exchanges;
   std::optional<Fitted<DecodeAttentionModel>> decode_attention;
   std::optional<Fitted<PrefillAttentionModel>> prefill_attention;
   std::optional<Fitted<DecodeAttentionModel>> decode_attention_fp8_kv;  // KV in one byte
@@ -89,6 +117,13 @@ struct FittedKernels {
   [[nodiscard]] bool two_byte_gemm() const { return gemm_in(2, Quantization::none) != nullptr; }
   /// Null where the format is not fitted.
   [[nodiscard]] const FittedGemm* gemm_in(std::int64_t dtype_bytes, Quantization quantization) const;
+  /// Of the kernels in this format, the one with the measured shape that is nearest by the sum of |log| of the ratios
+  /// of hidden size, width, top_k, experts and expert_parallel: engines choose a kernel by shape. Null where the format
+  /// is not fitted. O(shapes).
+  [[nodiscard]] const FittedMoe* moe_for(Quantization quantization, const MoeShape& shape) const;
+  /// Of the steps of this backend, the one with the nearest number of GPUs by the ratio; null where there is none.
+  [[nodiscard]] const FittedExchange* exchange_for(ExchangeBackend backend, ExchangeStep step,
+                                                   std::int64_t ranks) const;
   [[nodiscard]] bool empty() const;
 };
 
@@ -114,7 +149,7 @@ inline constexpr const char* kSingleTokenHeads = "single_token_kv_heads";
 /// host: tables, iterations, CPU times and CPU attention.
 [[nodiscard]] FittedKernels lent(FittedKernels kernels, const std::string& lender);
 
-/// "GEMM 4.4% / 18.5%, decode attention ..." for a result.
+/// "GEMM 4.4% / 18.5%, decode attention ..." for a result; without exchanges.
 [[nodiscard]] std::string error_text(const FittedKernels& kernels);
 
 /// The JSON form. Reading appends every problem (missing, unknown or mistyped field, impossible value) with its JSON
@@ -133,10 +168,10 @@ struct ScalingFacts {
   double decode_bandwidth = 0.0;  // the same for decode attention
 };
 /// The kernels of `lender`, scaled to another GPU: arithmetic in proportion to the FLOP/s of its kernels, the traffic
-/// of GEMM and of decode attention in proportion to the bandwidth of these kernels, other traffic in proportion to the
-/// memory bandwidth, launches unchanged. Residuals are kept only between GPUs with the same number of
-/// SMs: with another number, tiles fall into other waves. Only GEMM, attention and elementwise kernels are lent. Links,
-/// hosts and tables belong to the machine that they were measured on. Every record says that it is borrowed.
+/// of GEMM, MoE weights and decode attention in proportion to the bandwidth of these kernels, other traffic in
+/// proportion to the memory bandwidth, launches unchanged. Residuals are kept only between GPUs with the same number of
+/// SMs: with another number, tiles fall into other waves. Only GEMM, MoE, attention and elementwise kernels are lent.
+/// Links, hosts and tables belong to the machine that they were measured on. Every record says that it is borrowed.
 [[nodiscard]] FittedKernels borrowed(const FittedKernels& lender, const std::string& lender_name,
                                      const ScalingFacts& from, const ScalingFacts& to);
 

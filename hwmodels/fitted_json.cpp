@@ -9,6 +9,7 @@
 #include "hwmodels/fitted.hpp"
 #include "hwmodels/fitted_json_fields.hpp"
 #include "hwmodels/fitted_models_json.hpp"
+#include "hwmodels/numbers.hpp"
 
 namespace spillway::hwmodels {
 namespace {
@@ -18,6 +19,16 @@ using nlohmann::json;
 constexpr const char* kCustomAllReduce = "all_reduce_custom";
 constexpr Limits kRangeEnd{0.0, 1e18, "between 0 and 1e18"};
 constexpr Limits kFraction{-1.0, 1e6, "at least -1"};
+
+constexpr std::size_t kShapeWidth = 6;
+constexpr Limits kShapeValue{1.0, 1e12, "between 1 and 1e12"};
+
+template <class Io, class Benchmark>
+void describe_benchmark(Io& io, Benchmark& benchmark) {
+  io.number("cache_bytes", benchmark.cache_bytes, {0.0, 1e12, "between 0 and 1e12"});
+  io.flag("gates_always", benchmark.gates_always);
+  io.flag("ties_in_order", benchmark.ties_in_order);
+}
 
 json summary_json(const ErrorSummary& error) {
   return {{"n", error.n}, {"median", error.median}, {"p95", error.p95}, {"bias", error.bias}};
@@ -103,6 +114,54 @@ Quantization read_quantization(FitReader& io) {
   return named.value_or(Quantization::none);
 }
 
+json moe_json(const FittedMoe& moe) {
+  json object = {{"kernel", moe.kernel}};
+  if (moe.model.quantization != Quantization::none) object["quantization"] = format_of(moe.model.quantization).name;
+  FitWriter io(object);
+  describe(io, moe.model);
+  write_record(object, moe.record);
+  json benchmark = json::object();
+  FitWriter inner(benchmark);
+  describe_benchmark(inner, moe.benchmark);
+  object["benchmark"] = std::move(benchmark);
+  std::vector<double> shapes;
+  for (const MoeShape& shape : moe.shapes) {
+    for (const std::int64_t value :
+         {shape.hidden, shape.width, shape.top_k, shape.experts, shape.expert_parallel, shape.matrices})
+      shapes.push_back(real(value));
+  }
+  io.table("shapes", shapes, kShapeWidth, kShapeValue);
+  return object;
+}
+
+FittedMoe read_moe(const json& object, const std::string& where, std::vector<Problem>& problems) {
+  FittedMoe moe;
+  FitReader io(object, where, problems);
+  io.text("kernel", moe.kernel);
+  moe.model.quantization = read_quantization(io);
+  describe(io, moe.model);
+  moe.record = read_record(io);
+  if (const json* benchmark = io.find("benchmark")) {
+    FitReader inner(*benchmark, io.pointer("benchmark"), problems);
+    describe_benchmark(inner, moe.benchmark);
+    inner.finish();
+  }
+  std::vector<double> values;
+  io.table("shapes", values, kShapeWidth, kShapeValue);
+  bool good = !values.empty();
+  for (std::size_t i = 0; i + kShapeWidth <= values.size(); i += kShapeWidth) {
+    const auto value = [&](std::size_t column) { return static_cast<std::int64_t>(values[i + column]); };
+    const MoeShape shape{value(0), value(1), value(2), value(3), value(4), value(5)};
+    good = good && shape.top_k <= shape.experts && shape.experts % shape.expert_parallel == 0 &&
+           (shape.matrices == 2 || shape.matrices == 3);
+    moe.shapes.push_back(shape);
+  }
+  io.require(good, "shapes",
+             "must hold at least one [hidden, width, top_k, experts, expert_parallel, matrices of 2 or 3]");
+  io.finish();
+  return moe;
+}
+
 /// The key of a fit for KV in one byte.
 std::string fp8_kv(Op op) { return fmt::format("{}_fp8_kv", op_name(op)); }
 
@@ -132,6 +191,9 @@ json to_json(const FittedKernels& kernels) {
     write_record(object, gemm.record);
     section[std::string(op_name(Op::gemm))].push_back(std::move(object));
   }
+  for (const FittedMoe& moe : kernels.moe) section[std::string(op_name(Op::moe))].push_back(moe_json(moe));
+  for (const FittedExchange& exchange : kernels.exchanges)
+    section[std::string(op_name(Op::expert_exchange))].push_back(entry_json(exchange));
   put(Op::decode_attention, kernels.decode_attention);
   put(Op::prefill_attention, kernels.prefill_attention);
   const auto put_fp8 = [&](Op op, const auto& fitted) {
@@ -176,6 +238,28 @@ FittedKernels read_fitted(const json& section, const std::string& where, std::ve
                     "dtype_bytes", "must not be that of another entry");
       inner.finish();
       kernels.gemm.push_back(std::move(gemm));
+    }
+  }
+  if (const json* list = io.array("moe", true)) {
+    for (std::size_t i = 0; i < list->size(); ++i) {
+      const std::string at = fmt::format("moe/{}", i);
+      FittedMoe moe = read_moe((*list)[i], io.pointer(at), problems);
+      io.require(std::none_of(kernels.moe.begin(), kernels.moe.end(),
+                              [&](const FittedMoe& other) {
+                                return other.kernel == moe.kernel && other.model.quantization == moe.model.quantization;
+                              }),
+                 at, "must not have kernel and quantization of another entry");
+      kernels.moe.push_back(std::move(moe));
+    }
+  }
+  if (const json* list = io.array("expert_exchange", true)) {
+    for (std::size_t i = 0; i < list->size(); ++i) {
+      const std::string at = fmt::format("expert_exchange/{}", i);
+      auto exchange = read_entry<ExchangeModel>((*list)[i], io.pointer(at), problems);
+      io.require(std::none_of(kernels.exchanges.begin(), kernels.exchanges.end(),
+                              [&](const FittedExchange& other) { return other.model.same_kernel(exchange.model); }),
+                 at, "must not have backend, step and ranks of another entry");
+      kernels.exchanges.push_back(std::move(exchange));
     }
   }
   read_optional(io, Op::decode_attention, kernels.decode_attention);

@@ -23,6 +23,8 @@ using nlohmann::json;
 constexpr Limits kTime{0.0, 10.0, "a time of 0 to 10 s"};
 constexpr Limits kSpeed{1e6, 2.5e13, "between 1 MB/s and 25 TB/s (no memory of today is faster)"};
 constexpr Limits kArithmetic{1e9, 1e16, "between 1e9 and 1e16 FLOP/s (no GPU of today is faster)"};
+// Few rows do not tell the arithmetic of a kernel that is bound by its weights; the fit may then exceed any GPU.
+constexpr Limits kTensorArithmetic{1e9, 1e18, "between 1e9 and 1e18 FLOP/s"};
 constexpr Limits kShare{0.0, 1.0, "between 0 and 1"};
 constexpr Limits kFactor{0.0, 1e6, "between 0 and 1e6"};
 constexpr Limits kSize{0.0, 1e18, "between 0 and 1e18"};
@@ -81,6 +83,35 @@ void describe_gemm(Io& io, Model& model) {
   io.number("split_cost", model.split_cost, kFactor);
   describe_exponent(io, model.norm_exponent);
   describe_surface(io, model.residual);
+}
+
+template <class Io, class Model>
+void describe_moe(Io& io, Model& model) {
+  io.integer("sm_count", model.sm_count, 1, kMostSms);
+  io.number("launch_s", model.launch_seconds, kTime);
+  io.number("flops_per_s", model.flops, kTensorArithmetic);
+  io.number("bandwidth_bytes_per_s", model.bandwidth, kSpeed);
+  io.number("edge_rows", model.edge_rows, kFactor);
+  io.number("prologue_columns", model.prologue, kFactor);
+  io.number("ragged_loss", model.ragged_loss, kFactor);
+  io.number("pair_s", model.pair_seconds, kTime);
+  io.number("pair_hidden_s", model.pair_hidden_seconds, kTime);
+  io.number("pair_width_s", model.pair_width_seconds, kTime);
+  io.number("row_hidden_s", model.row_hidden_seconds, kTime);
+  io.number("row_width_s", model.row_width_seconds, kTime);
+  io.number("expert_s", model.expert_seconds, kTime);
+  io.number("token_hidden_s", model.token_hidden_seconds, kTime);
+  describe_exponent(io, model.norm_exponent);
+  describe_surface(io, model.residual);
+}
+
+template <class Io, class Model>
+void describe_exchange(Io& io, Model& model) {
+  io.integer("ranks", model.ranks, 2, 1'000'000);
+  io.number("launch_s", model.launch_seconds, kTime);
+  io.number("token_s", model.token_seconds, kTime);
+  io.number("byte_s", model.byte_seconds, kTime);
+  describe_exponent(io, model.norm_exponent);
 }
 
 template <class Io, class Model>
@@ -273,6 +304,30 @@ void describe(FitReader& io, GemmModel& model) {
   model.quantise.emplace();
   describe_quantise(inner, *model.quantise);
   inner.finish();
+}
+
+void describe(FitWriter& io, const MoeModel& model) { describe_moe(io, model); }
+void describe(FitReader& io, MoeModel& model) { describe_moe(io, model); }
+
+void describe(FitWriter& io, const ExchangeModel& model) {
+  io.text("backend", std::string(exchange_name(model.backend)));
+  io.text("step", std::string(exchange_name(model.step)));
+  io.text("copies", std::string(exchange_name(model.copies)));
+  describe_exchange(io, model);
+}
+void describe(FitReader& io, ExchangeModel& model) {
+  const auto named = [&](const char* key, const auto& find, const char* rule, auto& value) {
+    std::string name;
+    io.text(key, name);
+    const auto found = find(name);
+    io.require(found.has_value(), key, rule);
+    value = found.value_or(value);
+  };
+  named("backend", exchange_backend_named,
+        "must be deepep_low_latency, deepep_normal, nvlink_one_sided, nvlink_two_sided or nccl", model.backend);
+  named("step", exchange_step_named, "must be prepare, dispatch or combine", model.step);
+  named("copies", exchange_copies_named, "must be per_expert, per_gpu or all_gpus", model.copies);
+  describe_exchange(io, model);
 }
 
 void describe(FitWriter& io, const DecodeAttentionModel& model) {

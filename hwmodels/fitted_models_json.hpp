@@ -9,6 +9,10 @@ namespace spillway::hwmodels {
 // Write the model's fields, or read them and append a problem for each that is wrong.
 void describe(FitWriter& io, const GemmModel& model);
 void describe(FitReader& io, GemmModel& model);
+void describe(FitWriter& io, const MoeModel& model);
+void describe(FitReader& io, MoeModel& model);
+void describe(FitWriter& io, const ExchangeModel& model);
+void describe(FitReader& io, ExchangeModel& model);
 void describe(FitWriter& io, const DecodeAttentionModel& model);
 void describe(FitReader& io, DecodeAttentionModel& model);
 void describe(FitWriter& io, const PrefillAttentionModel& model);

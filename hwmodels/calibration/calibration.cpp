@@ -7,8 +7,10 @@
 
 #include "hwmodels/calibration/calibration_task.hpp"
 #include "hwmodels/calibration/decode_iterations.hpp"
+#include "hwmodels/calibration/exchange_fits.hpp"
 #include "hwmodels/calibration/gemm_and_attention.hpp"
 #include "hwmodels/calibration/measurement_rows.hpp"
+#include "hwmodels/calibration/moe_calibration.hpp"
 #include "hwmodels/calibration/simple_calibration.hpp"
 
 namespace spillway::hwmodels {
@@ -70,6 +72,8 @@ FittedKernels calibrate(const Measurements& measurements, const CalibrationConte
   const HeldOutRows<GemmRow> gemm = calibrate_gemms(task, hints, kernels);
   const HeldOutRows<AttentionRow> decode = calibrate_attention(task, hints, kernels);
   kernels.decode_iteration = judge_decode_iterations(task, gemm, decode);
+  calibrate_moe(task, hints, kernels);
+  calibrate_exchanges(task, kernels);
   calibrate_lines(task, kernels);
   calibrate_mixed_attention(task, hints, kernels);
   calibrate_all_reduce(task, kernels);

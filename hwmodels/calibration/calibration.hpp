@@ -25,13 +25,13 @@ struct CalibrationContext {
 std::vector<std::string> leave_out_scarce(Measurements& measurements);
 
 /// Fits every op that has rows. The error comes from rows that are held out in five folds: whole (n, k) series of GEMM,
-/// whole (heads, KV heads) series of attention, whole kernels of elementwise rows, whole (threads, batch) series of CPU
-/// attention, whole (sequences, tensor_parallel) series of CPU times, and a fifth of the iterations. For curves
-/// (all-reduce, copies, layer tables), every second size inside the measured range is held out. Attention rows of layer
-/// tables that cover no full grid are held out in five folds, too. A fold is not counted
-/// when the other folds do not determine every parameter. The models returned are fitted to all rows. `progress` is
-/// called with each op before it is fitted. Without a base, the number of SMs is the one of a list of known GPUs under
-/// which the GEMM rows fit best. Throws DataError when an op has too few rows for its model.
+/// whole (heads, KV heads) series of attention, whole shapes of MoE modules, whole kernels of elementwise rows, whole
+/// (threads, batch) series of CPU attention, whole (sequences, tensor_parallel) series of CPU times, and a fifth of the
+/// iterations. For curves (all-reduce, copies, layer tables), every second size inside the measured range is held out.
+/// Attention rows of layer tables that cover no full grid are held out in five folds, too. A fold is not counted when
+/// the other folds do not determine every parameter. The models returned are fitted to all rows. `progress` is called
+/// with each op before it is fitted. Without a base, the number of SMs is the one of a list of known GPUs under which
+/// the GEMM rows fit best. Throws DataError when an op has too few rows for its model.
 [[nodiscard]] FittedKernels calibrate(const Measurements& measurements, const CalibrationContext& context,
                                       const std::function<void(std::string_view op)>& progress);
 

@@ -23,6 +23,7 @@ namespace spillway::hwmodels {
 // Fewest rows that are fitted, well above the number of parameters.
 inline constexpr std::size_t kFewestGemms = 24;
 inline constexpr std::size_t kFewestAttention = 16;
+inline constexpr std::size_t kFewestMoe = 24;  // of all kernels together
 inline constexpr std::size_t kFewestElementwise = 4;
 inline constexpr std::size_t kFewestCpuAttention = 4;
 

@@ -16,9 +16,6 @@
 namespace spillway::hwmodels {
 namespace {
 
-// SMs of the data-centre and consumer GPUs that serve models today, T4 to B200.
-constexpr std::array<std::int64_t, 12> kKnownSmCounts{40, 58, 68, 72, 80, 84, 108, 114, 128, 132, 142, 148};
-
 /// Peak figures from the fastest GEMM rows, and the SM count whose waves explain the rows best.
 void guess_hints(const CalibrationTask& task, FitHints& hints) {
   const std::vector<GemmRow>& rows = task.in().gemm;

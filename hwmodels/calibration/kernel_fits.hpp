@@ -1,6 +1,7 @@
 // Fits of the kernel models of hwmodels/models/ to measured rows.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -11,6 +12,9 @@
 #include "hwmodels/models/gemm.hpp"
 
 namespace spillway::hwmodels {
+
+/// SMs of the data-centre and consumer GPUs that serve models today, T4 to B200.
+inline constexpr std::array<std::int64_t, 12> kKnownSmCounts{40, 58, 68, 72, 80, 84, 108, 114, 128, 132, 142, 148};
 
 /// Start values of the fits, and the SM count, which is not fitted.
 struct FitHints {

@@ -14,7 +14,6 @@ namespace spillway::hwmodels {
 namespace {
 
 constexpr double kRobustScale = 0.1;
-constexpr double kPriorWeight = 0.03;
 constexpr double kStep = 1e-3;  // of the numeric derivatives, in log p
 
 /// Its square is rho(x); its sign is the sign of x.
@@ -28,8 +27,8 @@ double robust(double x) {
 /// The interface that Eigen's Levenberg-Marquardt requires.
 class LogLeastSquares {
  public:
-  LogLeastSquares(const std::vector<double>& start, std::size_t rows, const LogRatios& log_ratios)
-      : start_(start), rows_(rows), log_ratios_(log_ratios) {}
+  LogLeastSquares(const std::vector<double>& start, std::size_t rows, const LogRatios& log_ratios, double prior)
+      : start_(start), rows_(rows), log_ratios_(log_ratios), prior_(prior) {}
 
   [[nodiscard]] int inputs() const { return static_cast<int>(start_.size()); }
   [[nodiscard]] int values() const { return static_cast<int>(rows_ + start_.size()); }
@@ -40,7 +39,7 @@ class LogLeastSquares {
     log_ratios_(parameters, ratios);
     for (std::size_t i = 0; i < rows_; ++i) errors[static_cast<Eigen::Index>(i)] = robust(ratios[i]);
     for (std::size_t i = 0; i < start_.size(); ++i) {
-      errors[static_cast<Eigen::Index>(rows_ + i)] = kPriorWeight * std::log(parameters[i] / start_[i]);
+      errors[static_cast<Eigen::Index>(rows_ + i)] = prior_ * std::log(parameters[i] / start_[i]);
     }
     return 0;
   }
@@ -68,6 +67,7 @@ class LogLeastSquares {
   const std::vector<double>& start_;
   std::size_t rows_;
   const LogRatios& log_ratios_;
+  double prior_;
 };
 
 double squared_distance(const ResidualPoint& a, const ResidualPoint& b, const SurfaceShape& shape) {
@@ -133,8 +133,9 @@ ErrorSummary summarise(std::vector<double> ratios) {
   return summary;
 }
 
-FittedParameters fit_positive(const std::vector<double>& start, std::size_t rows, const LogRatios& log_ratios) {
-  LogLeastSquares problem(start, rows, log_ratios);
+FittedParameters fit_positive(const std::vector<double>& start, std::size_t rows, const LogRatios& log_ratios,
+                              double prior) {
+  LogLeastSquares problem(start, rows, log_ratios, prior);
   Eigen::VectorXd logs(static_cast<Eigen::Index>(start.size()));
   std::transform(start.begin(), start.end(), logs.begin(), [](double p) { return std::log(p); });
   Eigen::LevenbergMarquardt<LogLeastSquares> solver(problem);

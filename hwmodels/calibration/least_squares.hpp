@@ -30,12 +30,12 @@ struct FittedParameters {
   double loss = 0.0;
 };
 
-/// Minimises sum over rows of rho(log ratio) + sum over parameters of (0.03 log(p / start))^2 by Levenberg-Marquardt in
-/// log p, where rho(x) = 2 s^2 (sqrt(1 + (x / s)^2) - 1) with s = 0.1: least squares for errors up to 10%, absolute
+/// Minimises sum over rows of rho(log ratio) + sum over parameters of (prior log(p / start))^2 by Levenberg-Marquardt
+/// in log p, where rho(x) = 2 s^2 (sqrt(1 + (x / s)^2) - 1) with s = 0.1: least squares for errors up to 10%, absolute
 /// deviations beyond, so that a few outliers do not bend the fit. The second sum keeps a parameter at its start value
 /// when the rows do not determine it. `start` is positive.
 [[nodiscard]] FittedParameters fit_positive(const std::vector<double>& start, std::size_t rows,
-                                            const LogRatios& log_ratios);
+                                            const LogRatios& log_ratios, double prior = 0.03);
 
 /// Lengths of a residual surface in octaves, the noise of one measurement relative to the spread of the surface, and
 /// how many points it may keep.

@@ -47,8 +47,9 @@ const std::vector<std::string>& keys_of(Op op) {
         {Op::iteration, {"tokens", "context", "chunk_pairs"}},
         {Op::interference, {"part", "beside", "compute", "traffic", "mechanism", "copy_bytes"}},
         {Op::host_stream, {"part", "kind", "threads", "bytes", "memory", "traffic", "numa_node"}},
-        {Op::sustained,
-         {"compute", "run_s", "time_s", "sm_clock_mhz", "power_w", "temperature_c", "throttle_reasons"}}};
+        {Op::sustained, {"compute", "run_s", "time_s", "sm_clock_mhz", "power_w", "temperature_c", "throttle_reasons"}},
+        {Op::moe, {"moe_dtype", "tokens", "hidden", "inter", "topk", "experts", "tp", "ep", "distribution"}},
+        {Op::expert_exchange, {"backend", "step", "ranks", "tokens", "hidden", "topk", "experts", "element_bytes"}}};
   }();
   return kKeys.at(op);
 }
@@ -346,6 +347,10 @@ class JsonReader {
         return selection_.host_stream(row);
       case Op::sustained:
         return add_sustained(row);
+      case Op::moe:
+        return keep(to.moe, moe_row(row));
+      case Op::expert_exchange:
+        return keep(to.exchanges, exchange_row(row));
     }
   }
 

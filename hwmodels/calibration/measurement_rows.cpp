@@ -5,8 +5,11 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
+#include <map>
 #include <utility>
 
+#include "hwmodels/models/expert_load.hpp"
 #include "hwmodels/models/simple_kernels.hpp"
 #include "hwmodels/numbers.hpp"
 #include "sim/core/text.hpp"
@@ -75,6 +78,48 @@ std::optional<bool> fp8_kv(RowSource& row) {
   if (*word == "bfloat16" || *word == "bf16" || *word == "float16" || *word == "fp16") return false;
   row.bad("kv_dtype", fmt::format("unknown type \"{}\"", excerpt(*word)),
           allowed_text(*word, {"fp8", "bfloat16", "bf16", "float16", "fp16"}));
+  return std::nullopt;
+}
+
+struct MoeFormat {
+  Quantization quantization = Quantization::none;
+  std::string_view variant;  // of the kernel
+};
+
+/// moe_dtype, by aiconfigurator's names and by those of kQuantizationFormats.
+std::optional<MoeFormat> moe_format(RowSource& row) {
+  static const std::map<std::string, MoeFormat, std::less<>> kNames{
+      {"bfloat16", {}},
+      {"float16", {}},
+      {"fp8", {Quantization::fp8, {}}},
+      {"fp8_block", {Quantization::fp8_block, {}}},
+      {"nvfp4", {Quantization::nvfp4, {}}},
+      {"mxfp4", {Quantization::mxfp4, {}}},
+      {"w4a16_mxfp4", {Quantization::mxfp4, {}}},
+      {"w4a8_mxfp4_mxfp8", {Quantization::mxfp4, " mxfp8"}},  // activations in one byte
+      {"int4", {Quantization::int4, {}}},
+      {"int4_wo", {Quantization::int4, {}}}};
+  const auto word = row.word("moe_dtype");
+  if (!word) return std::nullopt;
+  if (const auto it = kNames.find(*word); it != kNames.end()) return it->second;
+  std::vector<std::string> allowed;
+  for (const auto& [name, format] : kNames) allowed.push_back(name);
+  row.bad("moe_dtype", fmt::format("unknown type \"{}\"", excerpt(*word)), allowed_text(*word, allowed));
+  return std::nullopt;
+}
+
+/// The exponent of a power law. The outer optional is empty for a bad distribution, the inner one for a balanced load.
+std::optional<std::optional<double>> power_law(RowSource& row) {
+  constexpr std::string_view kLaw = "power_law_";
+  const auto word = row.word("distribution");
+  if (!word) return std::nullopt;
+  if (*word == "balanced") return std::optional<double>();
+  if (word->starts_with(kLaw)) {
+    const auto alpha = parse_number(word->substr(kLaw.size()));
+    if (alpha && *alpha >= 0.0 && *alpha <= kSteepestLaw) return alpha;
+  }
+  row.bad("distribution", fmt::format("unknown distribution \"{}\"", excerpt(*word)),
+          fmt::format("allowed: balanced, power_law_ALPHA with ALPHA from 0 to {}", kSteepestLaw));
   return std::nullopt;
 }
 
@@ -218,6 +263,80 @@ std::optional<IterationRow> iteration_row(RowSource& row) {
   const auto seconds = row.seconds();
   if (!tokens || !context || !pairs || !seconds) return std::nullopt;
   return IterationRow{*tokens, *context, *pairs, *seconds, row.place()};
+}
+
+std::optional<MoeRow> moe_row(RowSource& row) {
+  const auto format = moe_format(row);
+  auto kernel = row.word("kernel");
+  const auto tokens = row.count("tokens");
+  const auto hidden = row.count("hidden");
+  const auto intermediate = row.count("inter");
+  const auto top_k = row.count("topk");
+  const auto experts = row.count("experts");
+  const auto tensor_parallel = row.count("tp");
+  const auto expert_parallel = row.count("ep");
+  const auto law = power_law(row);
+  const auto seconds = row.seconds();
+  if (!format || !kernel || !tokens || !hidden || !intermediate || !top_k || !experts || !tensor_parallel ||
+      !expert_parallel || !law || !seconds) {
+    return std::nullopt;
+  }
+  const auto refuse = [&](std::string_view name, std::string what) {
+    row.bad(name, std::move(what), kCorrectRow);
+    return std::nullopt;
+  };
+  constexpr std::int64_t kMostExperts = 100'000;
+  if (*experts > kMostExperts) return refuse("experts", fmt::format("{} is above {}", *experts, kMostExperts));
+  if (*top_k > *experts) return refuse("topk", fmt::format("{} experts per token, but {} experts", *top_k, *experts));
+  if (*intermediate % *tensor_parallel != 0)
+    return refuse("tp", fmt::format("{} GPUs do not divide a width of {}", *tensor_parallel, *intermediate));
+  if (*experts % *expert_parallel != 0)
+    return refuse("ep", fmt::format("{} GPUs do not divide {} experts", *expert_parallel, *experts));
+  if (product({*tokens, *top_k, *hidden, *intermediate}) > kMostWork ||
+      product({*experts, *hidden, *intermediate}) > RowSource::kMostBytes) {
+    return refuse("tokens", fmt::format("{} tokens, or the experts, are more than any GPU computes", *tokens));
+  }
+  return MoeRow{format->quantization,
+                *kernel + std::string(format->variant),
+                *tokens,
+                *hidden,
+                *intermediate,
+                *top_k,
+                *experts,
+                *tensor_parallel,
+                *expert_parallel,
+                *law,
+                *seconds,
+                row.place()};
+}
+
+std::optional<ExchangeRow> exchange_row(RowSource& row) {
+  const auto named = [&](const char* field, const auto& find, std::vector<std::string> allowed) {
+    const auto word = row.word(field);
+    const auto value = word ? find(*word) : std::nullopt;
+    if (word && !value) {
+      row.bad(field, fmt::format("unknown {} \"{}\"", field, excerpt(*word)), allowed_text(*word, allowed));
+    }
+    return value;
+  };
+  const auto backend = named("backend", exchange_backend_named,
+                             {"deepep_low_latency", "deepep_normal", "nvlink_one_sided", "nvlink_two_sided", "nccl"});
+  const auto step = named("step", exchange_step_named, {"prepare", "dispatch", "combine"});
+  const auto ranks = row.count("ranks", 2);
+  const auto tokens = row.count("tokens");
+  const auto hidden = row.count("hidden");
+  const auto top_k = row.count("topk");
+  const auto bytes = row.amount("element_bytes", 0.1, 8.0);
+  const auto experts = row.has("experts") ? row.count("experts") : std::optional<std::int64_t>(0);
+  const auto seconds = row.seconds();
+  if (!backend || !step || !ranks || !tokens || !hidden || !top_k || !bytes || !experts || !seconds)
+    return std::nullopt;
+  constexpr std::int64_t kMostExperts = 100'000;
+  if (*top_k > kMostExperts || product({*tokens, *top_k, *hidden}) > RowSource::kMostBytes) {
+    row.bad("tokens", fmt::format("{} tokens are more than any GPU sends", *tokens), kCorrectRow);
+    return std::nullopt;
+  }
+  return ExchangeRow{*backend, *step, *ranks, {*tokens, *hidden, *top_k, *bytes}, *experts, *seconds, row.place()};
 }
 
 std::optional<MixedRow> mixed_row(RowSource& row, const MixedNames& names) {

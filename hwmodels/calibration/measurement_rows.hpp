@@ -90,6 +90,12 @@ std::optional<CpuAttentionRow> cpu_attention_row(RowSource& row);
 /// tokens, context, chunk_pairs if there.
 std::optional<IterationRow> iteration_row(RowSource& row);
 
+/// moe_dtype, kernel, tokens, hidden, inter, topk, experts, tp, ep, distribution (balanced or power_law_ALPHA).
+std::optional<MoeRow> moe_row(RowSource& row);
+
+/// backend, step, ranks, tokens, hidden, topk, element_bytes, and experts if there.
+std::optional<ExchangeRow> exchange_row(RowSource& row);
+
 /// Names of the fields of a mixed call.
 struct MixedNames {
   std::string_view chunk;
@@ -127,6 +133,8 @@ struct FilePart {
 [[nodiscard]] inline Op op_of(const InterferenceRow&) { return Op::interference; }
 [[nodiscard]] inline Op op_of(const HostStreamRow&) { return Op::host_stream; }
 [[nodiscard]] inline Op op_of(const SustainedRow&) { return Op::sustained; }
+[[nodiscard]] inline Op op_of(const MoeRow&) { return Op::moe; }
+[[nodiscard]] inline Op op_of(const ExchangeRow&) { return Op::expert_exchange; }
 
 /// Calls visit(first's rows, second's rows) for each kind of row.
 template <class First, class Second, class Visit>
@@ -144,6 +152,8 @@ void visit_rows(First& first, Second& second, Visit visit) {
   visit(first.interference, second.interference);
   visit(first.host_streams, second.host_streams);
   visit(first.sustained, second.sustained);
+  visit(first.moe, second.moe);
+  visit(first.exchanges, second.exchanges);
 }
 
 }  // namespace spillway::hwmodels

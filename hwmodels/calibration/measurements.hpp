@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "hwmodels/models/expert_exchange.hpp"
 #include "hwmodels/quantization.hpp"
 #include "sim/api/execution_model.hpp"
 
@@ -30,6 +31,8 @@ enum class Op : std::uint8_t {
   interference,
   host_stream,
   sustained,
+  moe,
+  expert_exchange,
 };
 [[nodiscard]] std::string_view op_name(Op op);
 /// Empty for any other word.
@@ -178,6 +181,33 @@ struct SustainedRow {
   RowPlace place{};
 };
 
+/// One fused MoE module on one GPU: the most loaded one of an expert-parallel group.
+struct MoeRow {
+  Quantization quantization = Quantization::none;  // of the weights
+  std::string kernel;                              // as the file names it
+  std::int64_t tokens = 0;                         // of the group
+  std::int64_t hidden = 0;
+  std::int64_t intermediate = 0;  // width of an expert, all tensor-parallel GPUs together
+  std::int64_t top_k = 0;
+  std::int64_t experts = 0;  // of the layer
+  std::int64_t tensor_parallel = 1;
+  std::int64_t expert_parallel = 1;
+  std::optional<double> power_law;  // the exponent; empty: balanced
+  double seconds = 0.0;
+  RowPlace place{};
+};
+
+/// One step of an exchange of tokens between the GPUs of an expert-parallel group.
+struct ExchangeRow {
+  ExchangeBackend backend = ExchangeBackend::nccl;
+  ExchangeStep step = ExchangeStep::dispatch;
+  std::int64_t ranks = 0;
+  ExchangeShape shape;
+  std::int64_t experts = 0;  // of the layer; 0: not stated
+  double seconds = 0.0;
+  RowPlace place{};
+};
+
 /// A file with measured rows.
 struct MeasurementFile {
   std::string path;
@@ -221,6 +251,8 @@ struct Measurements {
   std::vector<InterferenceRow> interference;
   std::vector<HostStreamRow> host_streams;
   std::vector<SustainedRow> sustained;
+  std::vector<MoeRow> moe;
+  std::vector<ExchangeRow> exchanges;
 };
 
 /// A file to read, and optionally the only op to use from it.

@@ -11,6 +11,7 @@
 #include "hwmodels/calibration/kernel_fits.hpp"
 #include "hwmodels/calibration/layer_fits.hpp"
 #include "hwmodels/calibration/least_squares.hpp"
+#include "hwmodels/calibration/moe_fits.hpp"
 #include "hwmodels/calibration/roofline_ratios.hpp"
 #include "hwmodels/calibration/simple_fits.hpp"
 #include "hwmodels/numbers.hpp"
@@ -71,6 +72,90 @@ std::vector<Row> copies_of(const std::vector<Row>& rows, bool to_device) {
   return kept;
 }
 
+/// The fit of a row's own kernel; of another kernel in its format where the profile lacks it.
+const FittedMoe* moe_of(const FittedKernels& kernels, const MoeRow& row) {
+  const auto it = std::find_if(kernels.moe.begin(), kernels.moe.end(), [&](const FittedMoe& one) {
+    return one.model.quantization == row.quantization && one.kernel == row.kernel;
+  });
+  if (it != kernels.moe.end()) return &*it;
+  return kernels.moe_for(row.quantization, {row.hidden, row.intermediate / row.tensor_parallel, row.top_k, row.experts,
+                                            row.expert_parallel});
+}
+
+/// A line for each format, and one for all where rows have several.
+void check_moe(const FittedKernels& kernels, const Measurements& in, CheckLines& check) {
+  std::map<const FittedMoe*, std::vector<MoeRow>> by_fit;
+  std::map<Quantization, std::size_t> unknown;
+  for (const MoeRow& row : in.moe) {
+    const FittedMoe* fit = moe_of(kernels, row);
+    if (fit == nullptr) {
+      ++unknown[row.quantization];
+    } else {
+      by_fit[fit].push_back(row);
+    }
+  }
+  struct Checked {
+    std::vector<MoeCase> cases;
+    std::vector<double> ratios;
+    std::vector<const FittedMoe*> fits;
+  };
+  std::map<Quantization, Checked> formats;
+  Checked all;
+  for (const FittedMoe& fit : kernels.moe) {
+    const std::vector<MoeCase> cases = moe_cases(by_fit[&fit], fit.benchmark);
+    const std::vector<double> ratios = moe_ratios(fit.model, cases, fit.benchmark.cache_bytes);
+    for (Checked* to : {&formats[fit.model.quantization], &all}) {
+      to->cases.insert(to->cases.end(), cases.begin(), cases.end());
+      to->ratios.insert(to->ratios.end(), ratios.begin(), ratios.end());
+      to->fits.insert(to->fits.end(), cases.size(), &fit);
+    }
+  }
+  const auto add = [&](const std::string& op, const Checked& some) {
+    std::vector<bool> within;
+    for (std::size_t i = 0; i < some.cases.size(); ++i) {
+      const MoeCase& one = some.cases[i];
+      const FitRecord& record = some.fits[i]->record;
+      within.push_back(inside(record, "tokens", real(one.tokens)) && inside(record, "hidden", real(one.shape.hidden)) &&
+                       inside(record, "width", real(one.shape.width)) &&
+                       inside(record, "top_k", real(one.shape.top_k)) &&
+                       inside(record, "experts", real(one.shape.experts)) &&
+                       inside(record, "expert_parallel", real(one.shape.expert_parallel)));
+    }
+    check.add(op, some.cases, some.ratios,
+              [&](const MoeCase& one) { return within[static_cast<std::size_t>(&one - some.cases.data())]; });
+  };
+  std::erase_if(formats, [](const auto& entry) { return entry.second.cases.empty(); });
+  if (formats.size() > 1) add(std::string(op_name(Op::moe)), all);
+  for (const auto& [quantization, some] : formats) add(moe_group(quantization), some);
+  for (const auto& [quantization, rows] : unknown) check.skip(moe_group(quantization), rows, kNoModel);
+}
+
+/// A line for each backend and step. Only fits of the rows' own number of GPUs count.
+void check_exchanges(const FittedKernels& kernels, const Measurements& in, CheckLines& check) {
+  std::map<std::pair<ExchangeBackend, ExchangeStep>, std::pair<std::vector<ExchangeRow>, std::vector<double>>> known;
+  std::size_t unknown = 0;
+  for (const ExchangeRow& row : in.exchanges) {
+    const FittedExchange* fit = kernels.exchange_for(row.backend, row.step, row.ranks);
+    if (fit == nullptr || fit->model.ranks != row.ranks) {
+      ++unknown;
+      continue;
+    }
+    auto& [rows, ratios] = known[{row.backend, row.step}];
+    rows.push_back(row);
+    ratios.push_back(exchange_seconds(fit->model, row.shape) / row.seconds);
+  }
+  for (const auto& [kernel, checked] : known) {
+    const std::string op = fmt::format("{} {} {}", op_name(Op::expert_exchange), exchange_name(kernel.first),
+                                       exchange_name(kernel.second));
+    check.add(op, checked.first, checked.second, [&](const ExchangeRow& row) {
+      const FitRecord& record = kernels.exchange_for(row.backend, row.step, row.ranks)->record;
+      return inside(record, "tokens", real(row.shape.tokens)) &&
+             inside(record, "bytes", real(row.shape.tokens) * real(row.shape.hidden) * row.shape.element_bytes);
+    });
+  }
+  check.skip(op_name(Op::expert_exchange), unknown, kNoModel);
+}
+
 }  // namespace
 
 CheckReport check_profile(const GpuProfile& profile, const Measurements& in) {
@@ -90,6 +175,8 @@ CheckReport check_profile(const GpuProfile& profile, const Measurements& in) {
              inside(gemm->record, "k", real(r.k));
     });
   }
+  check_moe(kernels, in, check);
+  check_exchanges(kernels, in, check);
   const auto attention = [&](Op op, bool fp8_kv, const auto& fitted, const auto& predict) {
     const std::vector<AttentionRow> rows = attention_rows(in, op == Op::decode_attention, fp8_kv);
     const std::string name = fmt::format("{}{}", op_name(op), fp8_kv ? " fp8 kv" : "");
@@ -199,6 +286,8 @@ CheckReport check_roofline(const GpuProfile& profile, const Measurements& in) {
   check.skip(op_name(Op::interference), in.interference.size(), kNone);
   check.skip(op_name(Op::host_stream), in.host_streams.size(), kNone);
   check.skip(op_name(Op::sustained), in.sustained.size(), kNone);
+  check.skip(op_name(Op::moe), in.moe.size(), kNone);
+  check.skip(op_name(Op::expert_exchange), in.exchanges.size(), kNone);
   return check.finish();
 }
 

@@ -121,6 +121,11 @@ FittedKernels merged(FittedKernels base, const FittedKernels& fresh) {
   // The error of whole iterations was that of the kernels now replaced.
   if (fresh.gemm_in(2, Quantization::none) != nullptr || fresh.decode_attention) base.decode_iteration.reset();
   take_each(base.gemm, fresh.gemm, [](const FittedGemm& a, const FittedGemm& b) { return a.same_format(b); });
+  take_each(base.moe, fresh.moe, [](const FittedMoe& a, const FittedMoe& b) {
+    return a.model.quantization == b.model.quantization && a.kernel == b.kernel;
+  });
+  take_each(base.exchanges, fresh.exchanges,
+            [](const FittedExchange& a, const FittedExchange& b) { return a.model.same_kernel(b.model); });
   take(base.decode_attention, fresh.decode_attention);
   take(base.prefill_attention, fresh.prefill_attention);
   take(base.decode_attention_fp8_kv, fresh.decode_attention_fp8_kv);
@@ -222,6 +227,29 @@ ordered_json all_rows(const Measurements& in) {
   put("host_stream", !in.host_streams.empty(),
       rows_json(in.host_streams, {"threads", "bytes", "seconds"}, &HostStreamRow::threads, &HostStreamRow::bytes,
                 &HostStreamRow::seconds));
+  if (!in.moe.empty()) {
+    ordered_json table = ordered_json::array();
+    for (const MoeRow& row : in.moe) {
+      table.push_back({std::string(format_of(row.quantization).name), row.kernel, row.tokens, row.hidden,
+                       row.intermediate, row.top_k, row.experts, row.tensor_parallel, row.expert_parallel,
+                       row.power_law ? ordered_json(*row.power_law) : ordered_json(nullptr), row.seconds});
+    }
+    rows["moe"] = {{"columns",
+                    {"quantization", "kernel", "tokens", "hidden", "intermediate", "top_k", "experts",
+                     "tensor_parallel", "expert_parallel", "power_law", "seconds"}},
+                   {"rows", std::move(table)}};
+  }
+  if (!in.exchanges.empty()) {
+    ordered_json table = ordered_json::array();
+    for (const ExchangeRow& row : in.exchanges) {
+      table.push_back({std::string(exchange_name(row.backend)), std::string(exchange_name(row.step)), row.ranks,
+                       row.shape.tokens, row.shape.hidden, row.shape.top_k, row.shape.element_bytes, row.experts,
+                       row.seconds});
+    }
+    rows["expert_exchange"] = {
+        {"columns", {"backend", "step", "ranks", "tokens", "hidden", "top_k", "element_bytes", "experts", "seconds"}},
+        {"rows", std::move(table)}};
+  }
   if (!in.copies.empty()) {
     ordered_json columns = {"direction", "mechanism", "duplex", "block_bytes", "copies", "seconds"};
     const bool beside =

@@ -43,7 +43,7 @@ TEST_F(BadInput, UnknownKeyNamesTheNearest) {
 TEST_F(BadInput, UnknownNamesNameTheNearest) {
   refused(2, {"policy=vlm"}, {"policy: \"vlm\" is not known", "did you mean \"vllm\"?"});
   refused(2, {"model=llama-3.1-8c"}, {"unknown model \"llama-3.1-8c\"", "did you mean \"llama-3.1-8b\"?", "known: "});
-  refused(2, {"hardware=hgx"}, {"unknown hardware \"hgx\"", "did you mean \"hgx-h100-8\"?"});
+  refused(2, {"hardware=hgx"}, {"unknown hardware \"hgx\"", "did you mean \"hgx-b200-8\"?"});
   refused(2, {"hardware=h100"}, {"unknown hardware \"h100\"", "did you mean \"h100-80gb-sxm\"?"});
   refused(2, {"workload.trace=azure-con"}, {"did you mean \"azure-conv\"?"});
   refused(2, {"engine=vllm-0.9"}, {"unknown engine", "vllm-0.19"});

@@ -875,6 +875,8 @@ TEST(ProfileText, RoundTrip_WhenLoaded_ThenPredictsAndReportsTheSame) {
       std::copy_if(lender.gemm.begin(), lender.gemm.end(), std::back_inserter(expected.gemm),
                    [](const FittedGemm& gemm) { return gemm.quantization != Quantization::none; });
       expected.all_reduce_custom = lender.all_reduce_custom;
+      expected.moe = lender.moe;
+      expected.exchanges = lender.exchanges;
       EXPECT_EQ(expected.gemm.size(), 3U);
     }
     EXPECT_EQ(gpu.file.error, error_text(expected));

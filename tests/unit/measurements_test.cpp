@@ -53,7 +53,7 @@ std::string shared(const std::string& name) {
 }
 
 TEST(Measurements, NamesOfOps_AreThoseOfCalibrateCheck) {
-  EXPECT_EQ(all_ops().size(), 15U);
+  EXPECT_EQ(all_ops().size(), 17U);
   for (const Op op : all_ops()) EXPECT_EQ(op_named(op_name(op)), op);
   EXPECT_EQ(op_name(Op::copy_d2h), "copy_d2h");
   EXPECT_FALSE(op_named("decode"));
@@ -116,7 +116,8 @@ TEST(Measurements, Attention_WhenKvIsInOneByte_ThenItsRowsAreApart) {
   EXPECT_TRUE(attention_rows(rows, false).empty());
 }
 
-// Of the collectives, all-reduces of 16-bit numbers count: by NCCL, and by an engine's kernels in CUDA graphs.
+// Of the collectives, all-reduces of 16-bit numbers count, by NCCL and by an engine's kernels in CUDA graphs, and NCCL's
+// all-gathers and reduce-scatters, as exchanges of expert parallelism.
 TEST(Measurements, Collectives_WhenOthersAreThere_ThenTheyAreLeftOutAndCounted) {
   const Measurements rows = read_text(
       "op,backend,dtype,ranks,bytes,latency_us\nall_reduce,nccl,half,2,512,6\nall_reduce,vllm_graph,bfloat16,2,512,4\n"
@@ -126,7 +127,8 @@ TEST(Measurements, Collectives_WhenOthersAreThere_ThenTheyAreLeftOutAndCounted) 
   EXPECT_DOUBLE_EQ(rows.all_reduce[0].seconds, 6e-6);
   EXPECT_TRUE(rows.all_reduce[1].custom);
   EXPECT_DOUBLE_EQ(rows.all_reduce[1].seconds, 4e-6);
-  EXPECT_THAT(rows.files[0].notes, ElementsAre(HasSubstr("3 rows were left out")));
+  EXPECT_EQ(rows.exchanges.size(), 1U);
+  EXPECT_THAT(rows.files[0].notes, ElementsAre(HasSubstr("2 rows were left out")));
 }
 
 TEST(Measurements, GzipIsUnpacked_AndHashedAsItLiesOnDisk) {
@@ -504,7 +506,7 @@ TEST(MeasurementsJson, EveryOpIsRead) {
   EXPECT_EQ(rows.device.sm_count, 100);
   EXPECT_EQ(rows.device.l2_bytes, 40'000'000);
   EXPECT_EQ(rows.files[0].format, "measurements-json");
-  EXPECT_EQ(rows.files[0].rows, 15);
+  EXPECT_EQ(rows.files[0].rows, 17);
   EXPECT_THAT(rows.files[0].notes,
               ElementsAre("1 attention measurements of kernel \"spillway\" were left out: no engine runs that kernel"));
   ASSERT_EQ(rows.gemm.size(), 1U);
@@ -539,6 +541,12 @@ TEST(MeasurementsJson, EveryOpIsRead) {
   EXPECT_EQ(rows.sustained[0].sm_clock_mhz, 1410);
   EXPECT_EQ(rows.sustained[0].power_w, 300.5);
   EXPECT_DOUBLE_EQ(rows.sustained[0].seconds, 0.002);
+  ASSERT_EQ(rows.moe.size(), 1U);
+  EXPECT_EQ(rows.moe[0].quantization, Quantization::fp8_block);
+  EXPECT_EQ(rows.moe[0].power_law, 1.2);
+  ASSERT_EQ(rows.exchanges.size(), 1U);
+  EXPECT_EQ(rows.exchanges[0].backend, ExchangeBackend::deepep_low_latency);
+  EXPECT_DOUBLE_EQ(rows.exchanges[0].shape.element_bytes, 1.03125);
   EXPECT_THAT(place_text(rows, rows.gemm[0].place), testing::EndsWith(" at /measurements/0"));
 }
 
