@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -24,10 +25,36 @@ constexpr Kind kServer{"hwmodels/servers/", "server", "hardware", kServerSection
 constexpr std::int64_t kMostServers = 100'000;
 constexpr Kind kHost{"hwmodels/hosts/", "host", "host"};
 constexpr Kind kEngine{"hwmodels/engines/", "engine", "engine"};
-constexpr Kind kLlm{"hwmodels/llms/", "llm", "model"};
+/// Fields of a Hugging Face config.json, in place of shapes of Spillway's own.
+constexpr std::string_view kConfigSection = "config";
+/// Ids of Hugging Face with the same shapes.
+constexpr std::string_view kAlsoSection = "also";
+constexpr std::array<std::string_view, 2> kLlmSections{kConfigSection, kAlsoSection};
+constexpr Kind kLlm{"hwmodels/llms/", "llm", "model", kLlmSections};
+
+void check_parameters(FieldReader& in, const LlmModel& llm, std::int64_t published) {
+  const double ratio = static_cast<double>(llm.parameters()) / static_cast<double>(published);
+  in.require(ratio > 0.99 && ratio < 1.01, "parameters",
+             fmt::format("the shapes hold {} parameters, more than 1% from {}", llm.parameters(), published));
+}
+
+constexpr std::int64_t kMostParameters = 1'000'000'000'000'000'000;
+
+/// A model whose shapes are those of its config.json.
+LlmModel read_configured_llm(FieldReader in, std::string_view path) {
+  LlmModel llm = read_hf_config(std::string(path), in.section(kConfigSection)->dump());
+  const std::int64_t published = in.integer("parameters", "1", 1, kMostParameters);
+  check_parameters(in, llm, published);
+  DataFile own = in.finish();
+  own.entries.insert(own.entries.end(), llm.file.entries.begin(), llm.file.entries.end());
+  own.warnings = std::move(llm.file.warnings);
+  llm.file = std::move(own);
+  return llm;
+}
 
 /// Spillway's own form of a model.
-LlmModel read_llm(FieldReader in) {
+LlmModel read_llm(FieldReader in, std::string_view path) {
+  if (in.section(kConfigSection) != nullptr) return read_configured_llm(std::move(in), path);
   // Bounds that keep every product of shapes within int64.
   constexpr std::int64_t kMaxWidth = 1'000'000;
   LlmModel llm;
@@ -47,13 +74,41 @@ LlmModel read_llm(FieldReader in) {
   llm.biases = {.qkv = biases || qkv_biases, .output = biases, .mlp = biases, .head = false};
   llm.norm_vectors = biases ? 2 : 1;
   llm.dtype_bytes = in.integer("dtype_bytes", "bytes", 1, 8);
-  const std::int64_t published = in.integer("parameters", "1", 1, 1'000'000'000'000'000'000);
+  const std::int64_t published = in.integer("parameters", "1", 1, kMostParameters);
   in.require(llm.heads % llm.kv_heads == 0, "kv_heads", fmt::format("must divide the {} heads", llm.heads));
-  const double ratio = static_cast<double>(llm.parameters()) / static_cast<double>(published);
-  in.require(ratio > 0.99 && ratio < 1.01, "parameters",
-             fmt::format("the shapes hold {} parameters, more than 1% from {}", llm.parameters(), published));
+  check_parameters(in, llm, published);
   llm.file = in.finish();
   return llm;
+}
+
+/// "meta-llama/Meta-Llama-3.1-8B-Instruct" -> "meta-llama/llama-3.1-8b": an id of Hugging Face without what does not
+/// change the shapes.
+std::string base_id(std::string_view id) {
+  std::string base(id);
+  std::ranges::transform(base, base.begin(),
+                         [](char c) { return static_cast<char>(std::tolower(static_cast<unsigned char>(c))); });
+  const std::size_t name = base.find('/') + 1;
+  if (base.substr(name).starts_with("meta-")) base.erase(name, 5);
+  for (const std::string_view tuned : {"-instruct", "-chat", "-base", "-it", "-hf"}) {
+    if (base.ends_with(tuned)) base.resize(base.size() - tuned.size());
+  }
+  return base;
+}
+
+/// The embedded model that an id of Hugging Face names, such as Qwen/Qwen3-30B-A3B; else the argument.
+std::string embedded_llm(std::string_view name_or_file) {
+  const bool id = std::ranges::count(name_or_file, '/') == 1 && !name_or_file.ends_with(".json");
+  std::error_code none;
+  if (!id || std::filesystem::exists(std::filesystem::path(name_or_file), none)) return std::string(name_or_file);
+  const std::string wanted = base_id(name_or_file);
+  for (const std::string& name : names_of(kLlm)) {
+    const json document = json::parse(find_embedded(kLlm, name)->content, nullptr, false);
+    json ids = document.value(kAlsoSection, json::array());
+    ids.push_back(document["stands_for"]);
+    const auto is_it = [&](const json& one) { return base_id(one.get<std::string>()) == wanted; };
+    if (std::ranges::any_of(ids, is_it)) return name;
+  }
+  return std::string(name_or_file);
 }
 
 /// "./a/./b/" -> "a/b". Keeps "..", which lexically_normal() removes although it may follow a link.
@@ -172,113 +227,6 @@ Hardware with_parts(ServerProfile server) {
 
 }  // namespace
 
-Bytes QuantizedLinear::bytes(const Matrix& matrix) const {
-  const auto groups = [](std::int64_t size, std::int64_t group) { return group == 0 ? 1 : (size + group - 1) / group; };
-  const std::int64_t scales = groups(matrix.inputs, group_inputs) * groups(matrix.outputs, group_outputs);
-  const double stored = static_cast<double>(matrix.inputs * matrix.outputs) * static_cast<double>(bits) +
-                        static_cast<double>(scales) * group_bits;
-  return Bytes(static_cast<std::int64_t>(std::ceil(stored / 8.0)));
-}
-
-std::array<Matrix, 4> LlmModel::layer_matrices(std::int64_t tensor_parallel) const {
-  const std::int64_t query = heads / tensor_parallel * head_dim;
-  const std::int64_t key = kv_heads_per_gpu(tensor_parallel) * head_dim;
-  const std::int64_t width = ffn / tensor_parallel;
-  return {{{hidden, query + 2 * key}, {query, hidden}, {hidden, (gated_mlp ? 2 : 1) * width}, {width, hidden}}};
-}
-
-std::vector<Matrix> LlmModel::attention_matrices(std::int64_t tensor_parallel) const {
-  const std::int64_t query = heads / tensor_parallel * head_dim;
-  const std::int64_t key = kv_heads_per_gpu(tensor_parallel) * head_dim;
-  return {{hidden, query}, {hidden, key}, {hidden, key}, {query, hidden}};
-}
-
-std::vector<Matrix> LlmModel::mlp_matrices(std::int64_t tensor_parallel) const {
-  const std::int64_t width = ffn / tensor_parallel;
-  std::vector<Matrix> matrices(gated_mlp ? 2 : 1, Matrix{hidden, width});
-  matrices.push_back({width, hidden});
-  return matrices;
-}
-
-Matrix LlmModel::head_matrix(std::int64_t tensor_parallel) const {
-  return {hidden, (vocabulary + tensor_parallel - 1) / tensor_parallel};
-}
-
-Bytes LlmModel::linear_bytes(const Matrix& matrix) const {
-  return quantized ? quantized->bytes(matrix) : Bytes(matrix.inputs * matrix.outputs * dtype_bytes);
-}
-
-Bytes LlmModel::head_bytes(const Matrix& matrix) const {
-  const bool quantised = quantized && quantized->head && !tied_embeddings;
-  return quantised ? quantized->bytes(matrix) : Bytes(matrix.inputs * matrix.outputs * dtype_bytes);
-}
-
-std::int64_t LlmModel::rotated_dim() const { return learned_position_rows > 0 ? 0 : rotary_dim.value_or(head_dim); }
-
-std::int64_t LlmModel::vector_parameters(std::int64_t tensor_parallel) const {
-  const auto matrices = layer_matrices(tensor_parallel);
-  const Matrix head = head_matrix(tensor_parallel);
-  const std::int64_t norm = norm_vectors * hidden;
-  std::int64_t layer = layer_norms * norm;
-  if (qk_norm == QkNorm::shared) layer += 2 * head_dim;
-  if (qk_norm == QkNorm::per_head) layer += (heads + kv_heads) * head_dim;
-  // Biases of column-parallel layers are split; those of row-parallel layers are added once, on every GPU's copy.
-  if (biases.qkv) layer += matrices[0].outputs;
-  if (biases.output) layer += hidden;
-  if (biases.mlp) layer += matrices[2].outputs + hidden;
-  return layers * layer + outer_norms * norm + learned_position_rows * hidden + (biases.head ? head.outputs : 0);
-}
-
-std::int64_t LlmModel::parameters() const {
-  std::int64_t layer = 0;
-  for (const Matrix& matrix : layer_matrices(1)) layer += matrix.inputs * matrix.outputs;
-  return layers * layer + (tied_embeddings ? 1 : 2) * vocabulary * hidden + vector_parameters(1);
-}
-
-std::int64_t LlmModel::kv_heads_per_gpu(std::int64_t tensor_parallel) const {
-  return std::max<std::int64_t>(1, kv_heads / tensor_parallel);
-}
-
-Bytes LlmModel::weights_per_gpu(std::int64_t tensor_parallel) const {
-  const Matrix head = head_matrix(tensor_parallel);
-  Bytes layer{};
-  for (const Matrix& matrix : layer_matrices(tensor_parallel)) layer += linear_bytes(matrix);
-  // The embedding has the shape of the LM head, but is looked up, not multiplied with: it is never quantised.
-  const Bytes embedding(head.inputs * head.outputs * dtype_bytes);
-  return layer * layers + embedding + (tied_embeddings ? Bytes(0) : head_bytes(head)) +
-         Bytes(vector_parameters(tensor_parallel) * dtype_bytes);
-}
-
-Bytes LlmModel::kv_bytes_per_token(std::int64_t kv_dtype_bytes) const {
-  return kv_bytes_per_token_per_gpu(1, kv_dtype_bytes);
-}
-
-Bytes LlmModel::kv_bytes_per_token_per_gpu(std::int64_t tensor_parallel, std::int64_t kv_dtype_bytes) const {
-  return Bytes(2 * layers * kv_heads_per_gpu(tensor_parallel) * head_dim * kv_dtype_bytes);
-}
-
-std::optional<Problem> LlmModel::tensor_parallel_problem(std::int64_t tensor_parallel) const {
-  const auto problem = [&](std::string why) {
-    return Problem{fmt::format("tensor_parallel={} does not split {}: {}", tensor_parallel, file.name, why),
-                   "tensor_parallel",
-                   {}};
-  };
-  if (tensor_parallel < 1) return problem("it must be at least 1");
-  if (heads % tensor_parallel != 0) return problem(fmt::format("it must divide the {} attention heads", heads));
-  if (ffn % tensor_parallel != 0) return problem(fmt::format("it must divide the MLP width {}", ffn));
-  if (kv_heads % tensor_parallel != 0 && tensor_parallel % kv_heads != 0) {
-    return problem(fmt::format("it must divide the {} KV heads or be a multiple of them", kv_heads));
-  }
-  if (tensor_parallel == 1 || !quantized || quantized->split_inputs == 0) return std::nullopt;
-  for (const Matrix& matrix : layer_matrices(tensor_parallel)) {
-    if (matrix.inputs % quantized->split_inputs == 0) continue;
-    return problem(
-        fmt::format("a GPU's {} inputs of a linear layer are not a multiple of the {} weights that share a scale",
-                    matrix.inputs, quantized->split_inputs));
-  }
-  return std::nullopt;
-}
-
 std::vector<std::string> server_names() { return names_of(kServer); }
 std::vector<std::string> host_names() { return names_of(kHost); }
 std::vector<std::string> engine_names() { return names_of(kEngine); }
@@ -369,12 +317,13 @@ EngineProfile load_engine(std::string_view name_or_file) {
 }
 
 LlmModel load_llm(std::string_view name_or_file) {
-  const auto path = model_path(name_or_file);
-  if (!path) return read_llm(open_data_file(kLlm, name_or_file));
+  const std::string name = embedded_llm(name_or_file);
+  const auto path = model_path(name);
+  if (!path) return read_llm(open_data_file(kLlm, name), name);
   const std::string content = read_file(*path);
   const json document = json::parse(content, nullptr, false);
   const bool own = document.is_object() && (document.contains("schema_version") || document.contains("kind"));
-  return own ? read_llm({kLlm, *path, content}) : read_hf_config(*path, content);
+  return own ? read_llm({kLlm, *path, content}, *path) : read_hf_config(*path, content);
 }
 
 }  // namespace spillway::hwmodels

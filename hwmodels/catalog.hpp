@@ -12,7 +12,7 @@
 
 #include "hwmodels/data_file.hpp"
 #include "hwmodels/fitted.hpp"
-#include "hwmodels/quantization.hpp"
+#include "hwmodels/llm_model.hpp"
 #include "hwmodels/topology.hpp"
 #include "sim/core/error.hpp"
 #include "sim/core/units.hpp"
@@ -168,100 +168,6 @@ struct EngineProfile {
   std::int64_t activation_hidden_copies = 0;
   std::int64_t sampler_bytes_per_logit = 0;
   double gpu_memory_utilization = 0.0;  // default of the engine
-};
-
-/// The weights of one linear layer, or of several that one kernel multiplies with.
-struct Matrix {
-  std::int64_t inputs = 0;
-  std::int64_t outputs = 0;
-};
-
-/// Which linear layers add a bias vector.
-struct Biases {
-  bool qkv = false;
-  bool output = false;  // of attention
-  bool mlp = false;     // up, gate and down
-  bool head = false;    // of the LM head
-
-  bool operator==(const Biases&) const = default;
-};
-
-/// Norms of queries and keys before attention: none, one weight vector for all heads, or one for each head.
-enum class QkNorm { none, shared, per_head };
-
-/// How quantised linear layers are stored in GPU memory. A matrix takes
-///   bits inputs outputs / 8 + ceil(inputs / group_inputs) ceil(outputs / group_outputs) group_bits / 8 bytes,
-/// rounded up. hf_quantization.hpp has the figures of each method.
-struct QuantizedLinear {
-  std::string method;                        // as the checkpoint names it
-  Quantization kernel = Quantization::none;  // whose kernels multiply with it; none: 16-bit kernels dequantise it
-  std::int64_t bits = 0;                     // per weight
-  std::int64_t group_inputs = 0;             // 0: all inputs share a scale
-  std::int64_t group_outputs = 0;            // 0: all outputs share a scale
-  double group_bits = 0.0;                   // of scale and zero point; not whole when scales are quantised themselves
-  std::int64_t split_inputs = 0;             // each GPU's share of the inputs must be a multiple of this; 0: any share
-  bool by_engine = false;                    // by engine.quantization, not in the model's file
-  bool head = false;                         // the LM head is quantised too, when it is a matrix of its own
-
-  [[nodiscard]] Bytes bytes(const Matrix& matrix) const;
-};
-
-/// A dense decoder-only transformer. Linear layers have shapes (hidden -> heads * head_dim), ..., (ffn -> hidden).
-struct LlmModel {
-  DataFile file;
-  std::int64_t layers = 0;
-  std::int64_t hidden = 0;
-  std::int64_t heads = 0;
-  std::int64_t kv_heads = 0;
-  std::int64_t head_dim = 0;
-  std::int64_t ffn = 0;
-  bool gated_mlp = false;  // gate and up projections beside down
-  std::int64_t vocabulary = 0;
-  std::int64_t max_positions = 0;
-  std::int64_t sliding_window = 0;         // tokens that max_positions was lowered to; 0: no window lowers it
-  bool tied_embeddings = false;            // the LM head is the embedding
-  std::int64_t learned_position_rows = 0;  // 0: rotary positions, or ALiBi when rotary_dim is 0
-  std::optional<std::int64_t> rotary_dim;  // rotated part of head_dim; empty: all of it, or none with learned positions
-  Biases biases;
-  std::int64_t layer_norms = 2;  // per layer, each over `hidden`
-  std::int64_t outer_norms = 1;  // outside the layers: the final norm, and the norm of the embedding where there is one
-  std::int64_t norm_vectors = 1;  // per norm: 2 with a bias, 1 without, 0 without weights
-  QkNorm qk_norm = QkNorm::none;
-  std::int64_t dtype_bytes = 0;  // of activations, embeddings, norms, biases, and of linear layers unless quantised
-  std::optional<QuantizedLinear> quantized;
-  std::optional<std::int64_t> kv_cache_bytes;  // per element, when the checkpoint asks for another than dtype_bytes
-
-  /// Number of learned parameters, however they are stored.
-  [[nodiscard]] std::int64_t parameters() const;
-  /// The linear layers of one layer on each GPU: QKV, output, up (with the gate), down.
-  [[nodiscard]] std::array<Matrix, 4> layer_matrices(std::int64_t tensor_parallel) const;
-  /// The same weights as a checkpoint has them, of one GPU: queries, keys, values and output of attention; gate if
-  /// there is one, up and down of the MLP.
-  [[nodiscard]] std::vector<Matrix> attention_matrices(std::int64_t tensor_parallel) const;
-  [[nodiscard]] std::vector<Matrix> mlp_matrices(std::int64_t tensor_parallel) const;
-  /// The LM head on each GPU: its share of the vocabulary, rounded up.
-  [[nodiscard]] Matrix head_matrix(std::int64_t tensor_parallel) const;
-  /// Bytes of a linear layer's weights, quantised or not, without its bias.
-  [[nodiscard]] Bytes linear_bytes(const Matrix& matrix) const;
-  /// Bytes of the LM head's weights. Only some quantised checkpoints quantise the head. A head that is tied to the
-  /// embedding is never quantised.
-  [[nodiscard]] Bytes head_bytes(const Matrix& matrix) const;
-  /// How much of each head is rotated: 0 with learned positions and with ALiBi.
-  [[nodiscard]] std::int64_t rotated_dim() const;
-  /// KV heads that one of `tensor_parallel` GPUs holds: replicated when there are fewer heads than GPUs, as in vLLM.
-  [[nodiscard]] std::int64_t kv_heads_per_gpu(std::int64_t tensor_parallel) const;
-  /// Linear layers and embeddings split, norms and learned positions replicated.
-  [[nodiscard]] Bytes weights_per_gpu(std::int64_t tensor_parallel) const;
-  /// 2 * layers * kv_heads * head_dim * dtype, over all GPUs when heads are not replicated.
-  [[nodiscard]] Bytes kv_bytes_per_token(std::int64_t kv_dtype_bytes) const;
-  [[nodiscard]] Bytes kv_bytes_per_token_per_gpu(std::int64_t tensor_parallel, std::int64_t kv_dtype_bytes) const;
-  /// Why tensor_parallel does not split the model by vLLM's rule: it divides heads and ffn, it divides the KV heads or
-  /// is a multiple of them, and it cuts no group of quantised weights. Empty when it splits the model.
-  [[nodiscard]] std::optional<Problem> tensor_parallel_problem(std::int64_t tensor_parallel) const;
-
- private:
-  /// Norms, biases and learned positions on each GPU: all that is neither a linear layer nor the embedding.
-  [[nodiscard]] std::int64_t vector_parameters(std::int64_t tensor_parallel) const;
 };
 
 /// Names of the embedded files, sorted.

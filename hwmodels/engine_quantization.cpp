@@ -13,16 +13,26 @@ namespace {
 
 constexpr const char* kKey = "engine.quantization";
 
-bool has_kernels(const GpuProfile& gpu, Quantization quantization) {
+bool has_gemm(const GpuProfile& gpu, Quantization quantization) {
   return gpu.fitted.gemm_in(2, quantization) != nullptr;
 }
 
+bool has_experts(const GpuProfile& gpu, Quantization quantization) {
+  return std::ranges::any_of(gpu.fitted.moe,
+                             [&](const FittedMoe& moe) { return moe.model.quantization == quantization; });
+}
+
+/// Whether some linear layers of the model have kernels of the format.
+bool has_kernels(const GpuProfile& gpu, const LlmModel& llm, Quantization quantization) {
+  return llm.experts ? has_experts(gpu, quantization) : has_gemm(gpu, quantization);
+}
+
 /// The bundled GPUs with such kernels, the nearest first in the sum of |log ratios| of peak arithmetic and bandwidth.
-std::vector<std::string> gpus_with(Quantization quantization, const GpuProfile& gpu) {
+std::vector<std::string> gpus_with(Quantization quantization, const LlmModel& llm, const GpuProfile& gpu) {
   std::vector<std::pair<double, std::string>> found;
   for (const std::string& name : gpu_names()) {
     const GpuProfile other = load_gpu(name);
-    if (!has_kernels(other, quantization)) continue;
+    if (!has_kernels(other, llm, quantization)) continue;
     const auto apart = [](double a, double b) { return a > 0.0 && b > 0.0 ? std::abs(std::log(a / b)) : 0.0; };
     found.emplace_back(
         apart(gpu.peak_flops, other.peak_flops) + apart(gpu.memory_bandwidth.value(), other.memory_bandwidth.value()),
@@ -50,11 +60,11 @@ std::optional<Problem> apply_quantization(std::string_view wanted, const GpuProf
                    kKey, "use engine.quantization=auto, or the model's 16-bit file"};
   }
   if (quantization == Quantization::none) return std::nullopt;
-  if (!has_kernels(gpu, quantization)) {
-    const std::vector<std::string> others = gpus_with(quantization, gpu);
-    return Problem{fmt::format("{} has no measured {} kernels", gpu.file.name, wanted), kKey,
-                   others.empty()
-                       ? "no bundled GPU has them: fit measured ones with calibrate fit"
+  if (!has_kernels(gpu, llm, quantization)) {
+    const std::vector<std::string> others = gpus_with(quantization, llm, gpu);
+    return Problem{
+        fmt::format("{} has no measured {} kernels{}", gpu.file.name, wanted, llm.experts ? " of experts" : ""), kKey,
+        others.empty() ? "no bundled GPU has them: fit measured ones with calibrate fit"
                        : fmt::format("{} has them, the nearest of: {}", others.front(), fmt::join(others, ", "))};
   }
   if (llm.quantized) return std::nullopt;
@@ -66,15 +76,66 @@ std::optional<Problem> apply_quantization(std::string_view wanted, const GpuProf
                                   .group_outputs = format.group_outputs,
                                   .group_bits = format.group_bits,
                                   .split_inputs = format.group_inputs,
-                                  .by_engine = true};
+                                  .by_engine = true,
+                                  .attention = has_gemm(gpu, quantization),
+                                  .mlp = has_gemm(gpu, quantization)};
   return std::nullopt;
+}
+
+MoeShape expert_shape(const LlmModel& llm, const Parallelism& parallelism) {
+  return {.hidden = llm.hidden,
+          .width = llm.expert_width_per_gpu(parallelism),
+          .top_k = llm.experts->top_k,
+          .experts = llm.experts->count,
+          .expert_parallel = parallelism.expert,
+          .matrices = llm.gated_mlp ? 3 : 2};
+}
+
+const FittedMoe* expert_kernels(const GpuProfile& gpu, const LlmModel& llm, const Parallelism& parallelism,
+                                std::string_view kernel) {
+  const Quantization format = llm.quantized ? llm.quantized->kernel : Quantization::none;
+  // Formats without kernels of their own are multiplied by 16-bit kernels, which dequantise them.
+  const bool dequantised = llm.quantized && format == Quantization::none;
+  return dequantised ? nullptr : gpu.fitted.moe_for(format, expert_shape(llm, parallelism), kernel);
+}
+
+Problem no_expert_kernels(const GpuProfile& gpu, const LlmModel& llm, std::string_view kernel) {
+  const Quantization format = llm.quantized ? llm.quantized->kernel : Quantization::none;
+  if (!kernel.empty() && has_experts(gpu, format)) {
+    std::vector<std::string> names;
+    for (const FittedMoe& moe : gpu.fitted.moe) {
+      if (moe.model.quantization == format) names.push_back(moe.kernel);
+    }
+    return {fmt::format("no MoE kernel of {} in this format has \"{}\" in its name", gpu.file.name, kernel),
+            "engine.moe_kernel", fmt::format("known: {}", fmt::join(names, ", "))};
+  }
+  const std::string wanted = llm.quantized ? stored_as(*llm.quantized) : "16 bits";
+  std::vector<std::string> measured;
+  for (const QuantizationFormat& one : kQuantizationFormats) {
+    if (has_experts(gpu, one.quantization)) {
+      measured.emplace_back(one.quantization == Quantization::none ? "16 bits" : one.name);
+    }
+  }
+  const std::vector<std::string> others = gpus_with(format, llm, gpu);
+  return {fmt::format("{} has no measured kernels for experts in {}, in which {} holds them", gpu.file.name, wanted,
+                      llm.file.name),
+          "latency_model",
+          fmt::format("{}{}use latency_model=roofline, which takes datasheet figures, or fit a table of MoE kernels "
+                      "with calibrate fit",
+                      measured.empty() ? std::string() : fmt::format("it has {}; ", fmt::join(measured, ", ")),
+                      others.empty()
+                          ? std::string()
+                          : fmt::format("{} has them, the nearest of: {}; ", others.front(), fmt::join(others, ", ")))};
 }
 
 std::vector<std::string> quantization_warnings(const GpuProfile& gpu, const LlmModel& llm,
                                                std::int64_t kv_dtype_bytes) {
   std::vector<std::string> warnings;
   if (llm.quantized) {
-    const bool measured = has_kernels(gpu, llm.quantized->kernel) && llm.quantized->kernel != Quantization::none;
+    const QuantizedLinear& linear = *llm.quantized;
+    const bool gemm = !(linear.attention || linear.mlp) || has_gemm(gpu, linear.kernel);
+    const bool measured =
+        linear.kernel != Quantization::none && gemm && (!llm.experts || has_experts(gpu, linear.kernel));
     warnings.push_back(fmt::format(
         "the linear layers are in {}: answers may be worse than in 16 bits, which a simulation does not show{}",
         stored_as(*llm.quantized),

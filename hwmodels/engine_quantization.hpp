@@ -22,6 +22,15 @@ namespace spillway::hwmodels {
 /// arithmetic and bandwidth that has such kernels.
 [[nodiscard]] std::optional<Problem> apply_quantization(std::string_view wanted, const GpuProfile& gpu, LlmModel& llm);
 
+/// The kernels of the experts of `llm`, in the format of their weights, among those whose name holds `kernel`; null:
+/// `gpu` has none. `llm` has experts.
+[[nodiscard]] const FittedMoe* expert_kernels(const GpuProfile& gpu, const LlmModel& llm,
+                                              const Parallelism& parallelism, std::string_view kernel);
+[[nodiscard]] MoeShape expert_shape(const LlmModel& llm, const Parallelism& parallelism);
+/// That there are none: which formats `gpu` has, and which GPU has this one; or which kernels of the format it has,
+/// none of which has `kernel` in its name.
+[[nodiscard]] Problem no_expert_kernels(const GpuProfile& gpu, const LlmModel& llm, std::string_view kernel);
+
 /// What a result must say of weights and KV cache in fewer bits: the quality of answers is not simulated. Empty when
 /// there is nothing to say.
 [[nodiscard]] std::vector<std::string> quantization_warnings(const GpuProfile& gpu, const LlmModel& llm,

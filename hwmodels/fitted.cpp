@@ -61,11 +61,12 @@ const FittedGemm* FittedKernels::gemm_in(std::int64_t dtype_bytes, Quantization 
   return it == gemm.end() ? nullptr : &*it;
 }
 
-const FittedMoe* FittedKernels::moe_for(Quantization quantization, const MoeShape& shape) const {
+const FittedMoe* FittedKernels::moe_for(Quantization quantization, const MoeShape& shape,
+                                        std::string_view kernel) const {
   const FittedMoe* nearest = nullptr;
   double least = std::numeric_limits<double>::infinity();
   for (const FittedMoe& one : moe) {
-    if (one.model.quantization != quantization) continue;
+    if (one.model.quantization != quantization || one.kernel.find(kernel) == std::string::npos) continue;
     for (const MoeShape& measured : one.shapes) {
       const double away = distance(measured, shape);
       if (away < least) nearest = &one;

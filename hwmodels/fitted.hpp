@@ -118,9 +118,10 @@ struct FittedKernels {
   /// Null where the format is not fitted.
   [[nodiscard]] const FittedGemm* gemm_in(std::int64_t dtype_bytes, Quantization quantization) const;
   /// Of the kernels in this format, the one with the measured shape that is nearest by the sum of |log| of the ratios
-  /// of hidden size, width, top_k, experts and expert_parallel: engines choose a kernel by shape. Null where the format
-  /// is not fitted. O(shapes).
-  [[nodiscard]] const FittedMoe* moe_for(Quantization quantization, const MoeShape& shape) const;
+  /// of hidden size, width, top_k, experts and expert_parallel: engines choose a kernel by shape. Only of kernels whose
+  /// name holds `kernel`. Null where there is none. O(shapes).
+  [[nodiscard]] const FittedMoe* moe_for(Quantization quantization, const MoeShape& shape,
+                                         std::string_view kernel = {}) const;
   /// Of the steps of this backend, the one with the nearest number of GPUs by the ratio; null where there is none.
   [[nodiscard]] const FittedExchange* exchange_for(ExchangeBackend backend, ExchangeStep step,
                                                    std::int64_t ranks) const;

@@ -152,7 +152,9 @@ FittedMoe read_moe(const json& object, const std::string& where, std::vector<Pro
   for (std::size_t i = 0; i + kShapeWidth <= values.size(); i += kShapeWidth) {
     const auto value = [&](std::size_t column) { return static_cast<std::int64_t>(values[i + column]); };
     const MoeShape shape{value(0), value(1), value(2), value(3), value(4), value(5)};
-    good = good && shape.top_k <= shape.experts && shape.experts % shape.expert_parallel == 0 &&
+    // A number below 1 is cut to 0.
+    const std::int64_t least = std::min({shape.hidden, shape.width, shape.top_k, shape.experts, shape.expert_parallel});
+    good = good && least >= 1 && shape.top_k <= shape.experts && shape.experts % shape.expert_parallel == 0 &&
            (shape.matrices == 2 || shape.matrices == 3);
     moe.shapes.push_back(shape);
   }

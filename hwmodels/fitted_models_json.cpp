@@ -101,6 +101,7 @@ void describe_moe(Io& io, Model& model) {
   io.number("row_width_s", model.row_width_seconds, kTime);
   io.number("expert_s", model.expert_seconds, kTime);
   io.number("token_hidden_s", model.token_hidden_seconds, kTime);
+  io.integer("width_multiple", model.width_multiple, 1, 4096);
   describe_exponent(io, model.norm_exponent);
   describe_surface(io, model.residual);
 }

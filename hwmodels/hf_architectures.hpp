@@ -1,8 +1,8 @@
-// The dense decoder-only architectures whose Hugging Face config.json is understood: which field holds which shape.
+// The decoder-only architectures whose Hugging Face config.json is understood: which field holds which shape.
 //
-// Source: the configuration and modelling classes of Hugging Face transformers (InternLM2: the code published with its
-// weights), from memory. tests/unit/hf_config_test.cpp compares the rows with published parameter counts. A default
-// applies when a file leaves the field out. A row states only what differs from Llama.
+// Source: the configuration and modelling classes of Hugging Face transformers (InternLM2 and MiniMax-M2: the code
+// published with the weights), from memory. tests/unit/hf_config_test.cpp compares the rows with published parameter
+// counts. A default applies when a file leaves the field out. A row states only what differs from Llama.
 #pragma once
 
 #include <cstdint>
@@ -52,6 +52,24 @@ struct HfBiases {
   HfFlag head{""};
 };
 
+/// Routed experts and which layers have them. A `count` of "" means that there are none.
+struct HfExperts {
+  HfShape count{""};
+  HfShape top_k{"num_experts_per_tok", 2};
+  HfShape width{""};         // of one expert; no name: the width of `ffn`, and no layer has a dense MLP of that field
+  HfShape dense_width{""};   // of the dense MLPs, where `ffn` is not their field
+  HfShape shared{""};        // how many shared experts, each as wide as a routed one
+  HfShape shared_width{""};  // their width together, where the file states it
+  std::int64_t always_shared = 0;  // shared experts that every model of the class has
+  bool shared_gate = false;
+  HfFlag router_bias{""};
+  HfShape first_dense{""};              // the first layers with a dense MLP instead
+  HfShape step{""};                     // then every step-th layer has experts
+  bool step_from_one = false;           // layers counted from 1: layer i has experts if (i + 1) % step is 0
+  std::string_view dense_layers = {};   // field: a list of layers with a dense MLP
+  std::string_view routed_layers = {};  // field: a list of the layers with experts
+};
+
 /// One architecture; the defaults are those of Llama.
 struct HfArchitecture {
   std::string_view name;  // in `architectures`
@@ -79,7 +97,13 @@ struct HfArchitecture {
   double rotary_fraction_absent = 1.0;
   HfShape rotary_dim{""};  // rotated part of a head as a width; 0: by fraction
 
-  std::int64_t window = 0;       // default of sliding_window; 0: none
+  bool attention_sinks = false;
+  HfExperts experts{};
+  bool latent = false;  // multi-head latent attention, by the field names of DeepSeek
+
+  std::int64_t window = 0;  // default of sliding_window; 0: none
+  std::string_view window_field = "sliding_window";
+  HfShape full_every{""};        // every n-th layer attends to all tokens; 0: none does
   bool window_used = true;       // default of use_sliding_window
   std::int64_t full_layers = 0;  // default of max_window_layers, the first layer with a window; 0: no such field
   HfSpecial special = HfSpecial::none;

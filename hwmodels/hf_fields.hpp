@@ -12,6 +12,7 @@ namespace spillway::hwmodels {
 
 // Bounds that keep every product of shapes within int64.
 inline constexpr std::int64_t kMostLayers = 1000;  // of layers, heads and the width of a head
+inline constexpr std::int64_t kMostExperts = 10'000;
 inline constexpr std::int64_t kMostWidth = 1'000'000;
 inline constexpr std::int64_t kMostRows = 10'000'000;
 inline constexpr std::int64_t kMostPositions = 1'000'000'000;

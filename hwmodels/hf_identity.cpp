@@ -38,24 +38,20 @@ constexpr auto kOtherFiles = std::to_array<OtherFile>({{"tokenizer_class", "a to
                                                        {"norm_eps", "a params.json of the original release"},
                                                        {"transformers_version", "a generation_config.json"}});
 
-/// Fields that make a model something other than a dense decoder. A name that ends in '_' is a prefix.
+/// Fields that make a model something that is not modelled. A name that ends in '_' is a prefix.
 struct Refused {
   std::string_view field;
   std::string_view why;
 };
-constexpr std::string_view kExperts = "mixture-of-experts models are not modelled";
-constexpr std::string_view kLatent = "multi-head latent attention is not modelled";
 constexpr std::string_view kMultimodal =
     "multimodal models are not modelled; give a config.json of the language model alone";
+constexpr std::string_view kIndexed = "sparse attention over tokens that an index selects is not modelled";
 constexpr std::string_view kEncoder = "encoders and cross-attention are not modelled";
 constexpr std::string_view kHybrid = "state-space, linear-attention and hybrid layers are not modelled";
 constexpr std::string_view kVaried = "layers of different shapes, or that share KV, are not modelled";
-constexpr auto kRefused = std::to_array<Refused>({{"num_local_experts", kExperts},
-                                                  {"num_experts", kExperts},
-                                                  {"n_routed_experts", kExperts},
-                                                  {"moe_", kExperts},
-                                                  {"q_lora_rank", kLatent},
-                                                  {"kv_lora_rank", kLatent},
+constexpr auto kRefused = std::to_array<Refused>({{"index_topk", kIndexed},
+                                                  {"index_n_heads", kIndexed},
+                                                  {"index_head_dim", kIndexed},
                                                   {"vision_config", kMultimodal},
                                                   {"audio_config", kMultimodal},
                                                   {"text_config", kMultimodal},
@@ -125,23 +121,23 @@ std::string meant_architecture(std::string_view name, const std::vector<std::str
 }
 
 HfLayerTypes read_layer_types(HfObject& root) {
-  HfLayerTypes types;
+  HfLayerTypes windows;
   const json* list = root.find("layer_types");
-  if (list == nullptr) return types;
+  if (list == nullptr) return windows;
   if (!list->is_array()) {
     root.fail("layer_types", fmt::format("must be a list, not {}", shown(*list)));
-    return types;
+    return windows;
   }
-  types.stated = !list->empty();
-  types.only_full_attention = types.stated;
   for (std::size_t i = 0; i < list->size(); ++i) {
-    if ((*list)[i] == "full_attention") continue;
-    types.only_full_attention = false;
-    if ((*list)[i] == "sliding_attention") continue;
-    root.fail(root.pointer("layer_types") / i, fmt::format("{}: {}", shown((*list)[i]), kHybrid));
-    return types;
+    const json& type = (*list)[i];
+    const bool window = type == "sliding_attention" || type == "chunked_attention";
+    if (!window && type != "full_attention") {
+      root.fail(root.pointer("layer_types") / i, fmt::format("{}: {}", shown(type), kHybrid));
+      return windows;
+    }
+    windows.push_back(window);
   }
-  return types;
+  return windows;
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 
 #include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <vector>
 
 #include "hwmodels/hf_architectures.hpp"
 #include "hwmodels/hf_object.hpp"
@@ -15,14 +16,11 @@ void refuse_other_files(const std::string& path, const nlohmann::json& document)
 /// The row of `architectures`, else of `model_type`. Null when there is none, which is recorded as a problem.
 [[nodiscard]] const HfArchitecture* find_architecture(HfObject& root);
 
-/// The field `layer_types`.
-struct HfLayerTypes {
-  bool stated = false;
-  bool only_full_attention = false;
-};
+/// The field `layer_types`: whether each layer attends over a window. Empty where the file does not state it.
+using HfLayerTypes = std::vector<bool>;
 
-/// Records a problem for each field that makes the model something other than a dense decoder. Returns the layer types,
-/// of which full and sliding attention are understood.
+/// Records a problem for each field that makes the model something that is not modelled. Returns the layer types, of
+/// which full, sliding and chunked attention are understood.
 HfLayerTypes refuse_other_models(HfObject& root);
 
 }  // namespace spillway::hwmodels

@@ -93,6 +93,15 @@ void HfObject::understood(std::string_view names) {
   }
 }
 
+void HfObject::refuse_the_rest(std::span<const std::string_view> parts, std::string_view why) {
+  for (const auto& [name, value] : object_.items()) {
+    if (understood_.contains(name) || !says_something(value)) continue;
+    const bool named =
+        std::ranges::any_of(parts, [&](std::string_view part) { return name.find(part) != std::string::npos; });
+    if (named) fail(name, std::string(why));
+  }
+}
+
 void HfObject::warn_of_the_rest() const {
   constexpr std::int64_t kNamed = 10;
   std::int64_t count = 0;

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -54,6 +55,8 @@ class HfObject {
   [[nodiscard]] nlohmann::json::json_pointer pointer(std::string_view name) const { return at_ / std::string(name); }
   [[nodiscard]] HfFindings& findings() const { return findings_; }
 
+  /// Records a problem for each field that is set, that no reader has asked for, and whose name holds one of `parts`.
+  void refuse_the_rest(std::span<const std::string_view> parts, std::string_view why);
   /// Warns of fields that are set and that no reader has asked for: names the first ten and counts the others.
   void warn_of_the_rest() const;
 

@@ -22,7 +22,7 @@ class PositionReader {
   PositionReader(HfFields& fields, const HfLayerTypes& types)
       : fields_(fields), root_(fields.root()), row_(fields.architecture()), llm_(fields.llm()), types_(types) {}
 
-  void read() {
+  std::vector<std::int64_t> read() {
     llm_.max_positions = fields_.count("max_positions", row_.shapes.positions, kMostPositions, 0, "tokens");
     if (row_.position_kind == HfPositions::learned) {
       llm_.learned_position_rows = llm_.max_positions + row_.extra_position_rows;
@@ -39,7 +39,7 @@ class PositionReader {
                  row_.rotary_dim.name.empty() ? row_.rotary_fraction : row_.rotary_dim.name);
     root_.understood("rope_scaling rope_parameters");
     if (!row_.positions_scaled) scale_positions();
-    apply_window();
+    return windows();
   }
 
  private:
@@ -79,25 +79,50 @@ class PositionReader {
   }
 
   /// Qwen's rule: without layer_types, the first max_window_layers attend to everything.
-  bool no_layer_has_a_window() {
-    if (types_.stated) return types_.only_full_attention;
-    if (row_.full_layers == 0) return false;
-    return root_.integer("max_window_layers", 0, kMostPositions).value_or(row_.full_layers) >= llm_.layers;
+  std::int64_t first_windowed() {
+    if (row_.full_layers == 0) return 0;
+    return root_.integer("max_window_layers", 0, kMostPositions).value_or(row_.full_layers);
   }
 
-  void apply_window() {
+  /// Every n-th layer attends to everything; 0: no layer does.
+  std::int64_t full_every() {
+    if (row_.full_every.name.empty()) return row_.full_every.absent;
+    return root_.integer(row_.full_every.name, 0, kMostLayers).value_or(row_.full_every.absent);
+  }
+
+  std::vector<std::int64_t> windows() {
+    std::vector<std::int64_t> each(static_cast<std::size_t>(llm_.layers), 0);
+    if (row_.window == 0 && !root_.is_set(row_.window_field)) return each;
     std::int64_t window = row_.window;
-    if (root_.contains("sliding_window")) window = root_.integer("sliding_window", 0, kMostPositions).value_or(0);
+    if (root_.contains(row_.window_field)) window = root_.integer(row_.window_field, 0, kMostPositions).value_or(0);
     const bool on = root_.flag("use_sliding_window").value_or(row_.window_used);
-    if (!on || no_layer_has_a_window() || window == 0 || window >= llm_.max_positions) return;
+    const std::int64_t first = first_windowed();
+    const std::int64_t period = full_every();
+    if (!types_.empty() && std::ssize(types_) != llm_.layers) {
+      root_.fail("layer_types", fmt::format("lists {} layers, and the model has {}", types_.size(), llm_.layers));
+      return each;
+    }
+    if (!on || window == 0 || window >= llm_.max_positions) return each;
+    bool any = false;
+    for (std::int64_t i = 0; i < llm_.layers; ++i) {
+      const auto layer = static_cast<std::size_t>(i);
+      const bool windowed = types_.empty() ? i >= first && (period == 0 || (i + 1) % period != 0) : types_[layer];
+      each[layer] = windowed ? window : 0;
+      any = any || windowed;
+    }
+    if (any) note_window(window);
+    return each;
+  }
+
+  void note_window(std::int64_t window) {
     root_.findings().warnings.push_back(
-        fmt::format("{}: the longest request is lowered from {} to {} tokens, the model's sliding window: attention "
-                    "over a window is not modelled",
-                    root_.findings().file, llm_.max_positions, window));
-    llm_.sliding_window = window;
-    set_positions(window, root_.contains("sliding_window")
-                              ? std::string("config.json: sliding_window")
-                              : fmt::format("transformers default of {}: sliding_window", row_.name));
+        fmt::format("{}: some layers attend over {} tokens. Their time is that of full attention over fewer tokens, "
+                    "and their KV cache keeps all tokens, as vLLM's does with --disable-hybrid-kv-cache-manager",
+                    root_.findings().file, window));
+    fields_.note_from("window", fmt::format("{}", window), "tokens",
+                      root_.contains(row_.window_field)
+                          ? fmt::format("config.json: {}", row_.window_field)
+                          : fmt::format("transformers default of {}: {}", row_.name, row_.window_field));
   }
 
   void set_positions(std::int64_t positions, std::string citation) {
@@ -115,6 +140,8 @@ class PositionReader {
 
 }  // namespace
 
-void read_positions(HfFields& fields, const HfLayerTypes& types) { PositionReader(fields, types).read(); }
+std::vector<std::int64_t> read_positions(HfFields& fields, const HfLayerTypes& types) {
+  return PositionReader(fields, types).read();
+}
 
 }  // namespace spillway::hwmodels

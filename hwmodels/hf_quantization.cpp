@@ -5,7 +5,10 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
+#include <set>
 #include <span>
+#include <system_error>
 #include <utility>
 
 #include "hwmodels/json_messages.hpp"
@@ -50,10 +53,12 @@ class QuantizationReader {
 
   void read() {
     const std::string method = method_name();
-    const std::array<std::pair<std::string_view, void (QuantizationReader::*)()>, 5> readers{
+    const std::array<std::pair<std::string_view, void (QuantizationReader::*)()>, 7> readers{
         {{"gptq", &QuantizationReader::read_gptq},
          {"awq", &QuantizationReader::read_awq},
          {"fp8", &QuantizationReader::read_fp8},
+         {"modelopt", &QuantizationReader::read_modelopt},
+         {"mxfp4", &QuantizationReader::read_mxfp4},
          {"compressed-tensors", &QuantizationReader::read_compressed},
          {"bitsandbytes", &QuantizationReader::read_bitsandbytes}}};
     const auto* row =
@@ -64,6 +69,7 @@ class QuantizationReader {
     for (const std::string_view field : kIgnoreFields) {
       if (read_ignored(field)) linear_.head = false;
     }
+    check_ignored_attention();
     read_kv_cache();
     in_.understood(kHarmlessMethodFields);
     in_.warn_of_the_rest();
@@ -78,7 +84,8 @@ class QuantizationReader {
   }
 
   void refuse_method(const std::string& method) {
-    static const std::vector<std::string> kMethods{"awq", "bitsandbytes", "compressed-tensors", "fp8", "gptq"};
+    static const std::vector<std::string> kMethods{"awq",      "bitsandbytes", "compressed-tensors", "fp8", "gptq",
+                                                   "modelopt", "mxfp4"};
     if (method.empty() && in_.document().contains("quant_method") && !in_.document()["quant_method"].is_null()) {
       if (!in_.document()["quant_method"].is_string()) return;  // its type has been refused
     }
@@ -146,6 +153,37 @@ class QuantizationReader {
         in_.fail("weight_block_size", fmt::format("must be [rows, columns], not {}", shown(*block)));
       }
     }
+  }
+
+  /// Experts alone: gpt-oss.
+  void read_mxfp4() {
+    linear_.bits = 4;
+    linear_.kernel = Quantization::mxfp4;
+    set_groups(32, 1, 8.0);
+    linear_.split_inputs = 0;  // kernels pad the width of an expert
+    linear_.attention = linear_.mlp = false;
+  }
+
+  /// NVIDIA's ModelOpt.
+  void read_modelopt() {
+    const std::string algorithm = in_.text("quant_algo").value_or("");
+    if (algorithm == "FP8") {
+      linear_.bits = 8;
+      linear_.kernel = Quantization::fp8;
+      set_groups(0, 0, kSingle);
+    } else if (algorithm == "NVFP4") {
+      linear_.bits = 4;
+      linear_.kernel = Quantization::nvfp4;
+      set_groups(16, 1, 8.0);
+    } else {
+      in_.fail("quant_algo", algorithm.empty() ? "missing" : fmt::format("\"{}\" is not modelled", algorithm),
+               "known: FP8, NVFP4");
+    }
+    linear_.head = true;
+    for (const std::string_view field : {"ignore", "exclude_modules"}) {
+      if (read_ignored(field)) linear_.head = false;
+    }
+    in_.understood("config_groups producer kv_cache_quant_algo");
   }
 
   void read_bitsandbytes() {
@@ -251,8 +289,8 @@ class QuantizationReader {
     return std::array{value[0].get<std::int64_t>(), value[1].get<std::int64_t>()};
   }
 
-  /// A list of modules that stay unquantised. Returns whether the LM head is among them. A linear layer in the list is
-  /// a problem: all linear layers of the model have one size per weight.
+  /// A list of modules that stay unquantised. Returns whether the LM head is among them. Routers and the attention of
+  /// all layers may be. Another linear layer is a problem: the others of the model have one size per weight.
   bool read_ignored(std::string_view field) {
     const json* list = in_.find(field);
     if (list == nullptr) return false;
@@ -265,13 +303,51 @@ class QuantizationReader {
       const std::string name = (*list)[i].is_string() ? (*list)[i].get<std::string>() : std::string();
       const bool is_head = contains(name, "lm_head") || contains(name, "embed_out");
       head = head || is_head;
-      if (is_head || has_any(name, kNeverQuantised)) continue;
-      in_.fail(
-          in_.pointer(field) / i,
-          fmt::format("{} stays unquantised while other layers are not, which is not modelled", shown((*list)[i])));
+      if (is_head || has_any(name, kNeverQuantised) || is_router(name)) continue;
+      if (contains(name, "self_attn")) {
+        if (const auto layer = layer_of(name)) {
+          ignored_attention_.insert(*layer);
+        } else {
+          linear_.attention = false;
+        }
+        ignored_at_ = in_.pointer(field) / i;
+        continue;
+      }
+      refuse_ignored(in_.pointer(field) / i, (*list)[i]);
       break;  // such lists name hundreds of layers
     }
     return head;
+  }
+
+  void refuse_ignored(const json::json_pointer& at, const json& name) {
+    in_.fail(at, fmt::format("{} stays unquantised while other layers are not, which is not modelled", shown(name)));
+  }
+
+  /// The attention of every layer, or of none.
+  void check_ignored_attention() {
+    if (ignored_attention_.empty()) return;
+    if (llm_.layers > 0 && std::ssize(ignored_attention_) >= llm_.layers) {
+      linear_.attention = false;
+    } else {
+      in_.fail(ignored_at_, fmt::format("the attention of {} of {} layers stays unquantised, which is not modelled",
+                                        ignored_attention_.size(), llm_.layers));
+    }
+  }
+
+  /// "model.layers.3.mlp.gate", "gate", "model.layers.*.mlp.router": it picks experts, or gates shared ones.
+  static bool is_router(std::string_view name) {
+    return name == "gate" || name.ends_with(".gate") || name.ends_with("router") || name.ends_with("router*") ||
+           name.ends_with("shared_expert_gate") || contains(name, "e_score_correction_bias");
+  }
+  /// The number between dots in the name of a module; empty: it means all layers.
+  static std::optional<std::int64_t> layer_of(std::string_view name) {
+    for (std::size_t at = name.find('.'); at != std::string_view::npos; at = name.find('.', at + 1)) {
+      std::int64_t layer = 0;
+      const char* const end = name.data() + name.size();
+      const auto [rest, fault] = std::from_chars(name.data() + at + 1, end, layer);
+      if (fault == std::errc() && (rest == end || *rest == '.')) return layer;
+    }
+    return std::nullopt;
   }
 
   void read_kv_cache() {
@@ -286,6 +362,8 @@ class QuantizationReader {
   HfObject& in_;
   LlmModel& llm_;
   QuantizedLinear linear_;
+  std::set<std::int64_t> ignored_attention_{};  // layers
+  json::json_pointer ignored_at_{};
 };
 
 }  // namespace

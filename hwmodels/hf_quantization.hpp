@@ -8,6 +8,9 @@
 //   awq                 b i o + ceil(i / g) o (16 + b)      the same                                     AutoAWQ
 //   fp8, per tensor     8 i o + 32                          one fp32 scale                               vLLM fp8
 //   fp8, r x c blocks   8 i o + ceil(i / c) ceil(o / r) 32  fp32 scale per weight_block_size             DeepSeek-V3
+//   mxfp4               4 i o + ceil(i / 32) o 8            a byte for 32 weights; experts alone            gpt-oss
+//   modelopt NVFP4      4 i o + ceil(i / 16) o 8            a byte for 16 weights                           ModelOpt
+//   modelopt FP8        8 i o + 32                          one fp32 scale
 //   compressed-tensors  b i o + groups (s + z)              tensor: 1 group, channel: o, group: as gptq, block: as fp8;
 //                       s = 16 for weights alone, 32 when activations are quantised as well; z = b when asymmetric, or
 //                       0
@@ -19,7 +22,8 @@
 // the formats' public code, not measured.
 //
 // Embeddings, norms and biases keep the model's dtype. So does the LM head, unless gptq has lm_head, or
-// compressed-tensors does not ignore it.
+// compressed-tensors or modelopt does not ignore it. Routers keep it, too. The attention of all layers may, and then
+// experts and MLPs alone are quantised.
 #pragma once
 
 #include "hwmodels/catalog.hpp"

@@ -30,6 +30,7 @@ class ShapeReader {
   void read() {
     llm_.layer_norms = row_.layer_norms;
     llm_.outer_norms = row_.outer_norms;
+    llm_.attention_sinks = row_.attention_sinks;
     llm_.layers = fields_.count("layers", row_.shapes.layers, kMostLayers, 0);
     llm_.hidden = fields_.count("hidden", row_.shapes.hidden, kMostWidth, 0);
     llm_.heads = fields_.count("heads", row_.shapes.heads, kMostLayers, 0);

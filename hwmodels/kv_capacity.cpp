@@ -27,9 +27,15 @@ void check_settings(const KvSettings& settings) {
 }
 
 Bytes peak_activations(const LlmModel& llm, const EngineProfile& engine, const KvSettings& settings) {
-  const std::int64_t tokens = settings.max_num_batched_tokens.count();
-  const std::int64_t per_token =
-      engine.activation_hidden_copies * llm.hidden + (llm.gated_mlp ? 3 : 2) * llm.ffn / settings.tensor_parallel;
+  const Parallelism& parallelism = settings.parallelism;
+  const std::int64_t tokens = (settings.max_num_batched_tokens.count() + parallelism.data - 1) / parallelism.data;
+  const std::int64_t gated = llm.gated_mlp ? 2 : 1;
+  std::int64_t of_mlp = (gated + 1) * llm.ffn / parallelism.tensor;
+  if (llm.experts) {
+    const std::int64_t width = llm.expert_width_per_gpu(parallelism);
+    of_mlp = std::max(of_mlp, llm.experts->top_k * (std::max(gated * width, llm.hidden) + width));
+  }
+  const std::int64_t per_token = engine.activation_hidden_copies * llm.hidden + of_mlp;
   const std::int64_t forward = tokens * llm.dtype_bytes * per_token;
   const std::int64_t sequences = std::min(settings.max_num_seqs, tokens);
   // Logits are gathered, so that one GPU samples over the whole vocabulary; vLLM sizes all caches by the fullest GPU.
@@ -46,11 +52,11 @@ std::string size_text(Bytes bytes) {
 /// The smallest larger degree that leaves memory for a block; 0 when there is none.
 std::int64_t fitting_tensor_parallel(const GpuProfile& gpu, const LlmModel& llm, const EngineProfile& engine,
                                      KvSettings settings) {
-  const std::int64_t asked = settings.tensor_parallel;
+  const std::int64_t asked = settings.parallelism.tensor;
   for (const std::int64_t degree : {2, 4, 8, 16}) {
-    settings.tensor_parallel = degree;
-    if (degree > asked && degree <= settings.most_tensor_parallel && !llm.tensor_parallel_problem(degree) &&
-        kv_capacity(gpu, llm, engine, settings).blocks > Blocks(0)) {
+    settings.parallelism.tensor = degree;
+    if (degree > asked && degree * settings.parallelism.data <= settings.most_tensor_parallel &&
+        !llm.parallelism_problem(settings.parallelism) && kv_capacity(gpu, llm, engine, settings).blocks > Blocks(0)) {
       return degree;
     }
   }
@@ -67,18 +73,19 @@ std::int64_t kv_dtype_bytes(const std::string& kv_dtype, const LlmModel& llm) {
 KvCapacity kv_capacity(const GpuProfile& gpu, const LlmModel& llm, const EngineProfile& engine,
                        const KvSettings& settings) {
   check_settings(settings);
-  const std::int64_t degree = settings.tensor_parallel;
-  if (const auto problem = llm.tensor_parallel_problem(degree)) throw ConfigError({*problem});
+  const Parallelism& parallelism = settings.parallelism;
+  if (const auto problem = llm.parallelism_problem(parallelism)) throw ConfigError({*problem});
   const std::int64_t rotary_table = llm.max_positions * llm.rotated_dim() * llm.dtype_bytes;
   KvCapacity kv;
   kv.memory = gpu.memory;
   kv.budget = Bytes(
       static_cast<std::int64_t>(std::floor(static_cast<double>(gpu.memory.count()) * settings.gpu_memory_utilization)));
-  kv.weights = llm.weights_per_gpu(degree) + Bytes(rotary_table);
+  kv.weights = llm.weights_per_gpu(parallelism) + Bytes(rotary_table);
   kv.activations = peak_activations(llm, engine, settings);
-  kv.non_torch = engine.non_torch_memory + (degree > 1 ? engine.non_torch_memory_tensor_parallel : Bytes(0));
+  kv.non_torch =
+      engine.non_torch_memory + (parallelism.gpus() > 1 ? engine.non_torch_memory_tensor_parallel : Bytes(0));
   kv.available = kv.budget - kv.weights - kv.activations - kv.non_torch;
-  kv.block_bytes = llm.kv_bytes_per_token_per_gpu(degree, settings.kv_dtype_bytes) * settings.block_tokens.count();
+  kv.block_bytes = llm.kv_bytes_per_token_per_gpu(parallelism, settings.kv_dtype_bytes) * settings.block_tokens.count();
   kv.blocks = Blocks(std::max(kv.available, Bytes(0)) / kv.block_bytes);
   return kv;
 }
@@ -91,16 +98,16 @@ KvCapacity fitting_kv_capacity(const GpuProfile& gpu, const LlmModel& llm, const
   const std::string what =
       kv.available < Bytes(0)
           ? fmt::format("{} does not fit {} with tensor_parallel={}: {} short before any KV cache", llm.file.name,
-                        gpu.file.name, settings.tensor_parallel, size_text(Bytes(0) - kv.available))
+                        gpu.file.name, settings.parallelism.tensor, size_text(Bytes(0) - kv.available))
           : fmt::format("{} fits {} with tensor_parallel={} but leaves {}, less than one KV block of {}", llm.file.name,
-                        gpu.file.name, settings.tensor_parallel, size_text(kv.available), size_text(kv.block_bytes));
+                        gpu.file.name, settings.parallelism.tensor, size_text(kv.available), size_text(kv.block_bytes));
   const std::int64_t degree = fitting_tensor_parallel(gpu, llm, engine, settings);
   std::string fix = fmt::format("tensor_parallel={} fits", degree);
   if (degree == 0 && settings.most_tensor_parallel < 16) {
-    fix = fmt::format("no tensor_parallel above {} fits within the {} GPU{} of the server", settings.tensor_parallel,
+    fix = fmt::format("no tensor_parallel above {} fits within the {} GPU{} of the server", settings.parallelism.tensor,
                       settings.most_tensor_parallel, settings.most_tensor_parallel == 1 ? "" : "s");
   } else if (degree == 0) {
-    fix = fmt::format("no tensor_parallel of 2, 4, 8 or 16 above {} fits", settings.tensor_parallel);
+    fix = fmt::format("no tensor_parallel of 2, 4, 8 or 16 above {} fits", settings.parallelism.tensor);
   }
   if (degree != 0 && !gpu.all_reduce) fix += fmt::format(", but {} has no all-reduce figures for it", gpu.file.name);
   throw ConfigError::infeasible(fmt::format("{} ({})", what, kv_terms(kv)), "hardware", std::move(fix));

@@ -7,6 +7,9 @@
 //                 stream, the MLP's input and its intermediates, which exceed those of attention in all known models
 //     sampler   = T E hidden + min(max_num_seqs, T) * vocabulary * bytes_per_logit: the last hidden states, the logits
 //                 and what sorting them for top-k and top-p takes
+//     with experts, forward = T E (copies * hidden + k (max(g w, hidden) + w)): rows of k experts per token, of width w
+//                 on the GPU, before and after the activation (vLLM's fused_moe workspaces), where that is more
+//                 Of T, a data-parallel group has its share.
 //   non_torch   = memory outside PyTorch's allocator, which vLLM subtracts; more with tensor parallelism
 // E is the bytes per activation, dtype_bytes; copies, bytes_per_logit and non_torch come from the EngineProfile, where
 // all are "assumed".
@@ -30,7 +33,7 @@ namespace spillway::hwmodels {
 
 /// Settings that the engine is started with.
 struct KvSettings {
-  std::int64_t tensor_parallel = 1;
+  Parallelism parallelism{};
   double gpu_memory_utilization = 0.9;
   Tokens max_num_batched_tokens{2048};
   std::int64_t max_num_seqs = 256;
@@ -51,7 +54,7 @@ struct KvCapacity {
   Blocks blocks{};  // 0 when not even one fits
 };
 
-/// Throws ConfigError when a setting is out of range or tensor_parallel does not split the model.
+/// Throws ConfigError when a setting is out of range or the parallelism does not split the model.
 [[nodiscard]] KvCapacity kv_capacity(const GpuProfile& gpu, const LlmModel& llm, const EngineProfile& engine,
                                      const KvSettings& settings);
 

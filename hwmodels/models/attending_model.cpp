@@ -20,6 +20,7 @@ class AttendingModel final : public ExecutionModel {
         token_seconds_(scales.cpu * static_cast<double>(token_bytes_) / attention.bandwidth) {}
 
   [[nodiscard]] std::int32_t layers() const override { return model_->layers(); }
+  [[nodiscard]] const LayerKinds& layer_kinds() const override { return model_->layer_kinds(); }
   [[nodiscard]] IterationTime iteration(const BatchShape& shape) const override { return model_->iteration(shape); }
   [[nodiscard]] CopyTime copy(Stream direction, std::int64_t copies, Bytes bytes,
                               CopyMechanism mechanism) const override {

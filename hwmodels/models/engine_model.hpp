@@ -14,6 +14,7 @@ namespace spillway::hwmodels {
 class EngineModel : public ExecutionModel {
  public:
   [[nodiscard]] std::int32_t layers() const final { return static_cast<std::int32_t>(engine_.layers()); }
+  [[nodiscard]] const LayerKinds& layer_kinds() const final { return kinds_; }
   [[nodiscard]] CopyTime copy(Stream direction, std::int64_t copies, Bytes bytes, CopyMechanism mechanism) const final {
     return engine_.copy(direction, copies, bytes, mechanism);
   }
@@ -31,13 +32,15 @@ class EngineModel : public ExecutionModel {
   }
 
  protected:
-  explicit EngineModel(EngineSide engine) : engine_(std::move(engine)) {}
+  explicit EngineModel(EngineSide engine, LayerKinds kinds = {})
+      : engine_(std::move(engine)), kinds_(std::move(kinds)) {}
   [[nodiscard]] const EngineSide& engine() const { return engine_; }
   /// The measured ranges of the model's own kernels; none unless it was fitted.
   virtual void append_kernel_uses(std::vector<RangeUse>& /*uses*/) const {}
 
  private:
   EngineSide engine_;
+  LayerKinds kinds_;
 };
 
 /// Throws ConfigError: tensor_parallel needs all-reduce figures, which the profile lacks.

@@ -57,10 +57,19 @@ EngineSide::EngineSide(const GpuProfile& gpu, const EngineProfile& engine, std::
 
 IterationTime EngineSide::iteration(const BatchShape& shape, double tokens, TimeShares before, TimeShares layer,
                                     const TimeShares& after, double attention) const {
-  const auto layers = static_cast<double>(layers_);
+  KindTime all{.layer = layer, .attention = attention, .layers = layers_};
+  return iteration(shape, tokens, before, std::span(&all, 1), after);
+}
+
+IterationTime EngineSide::iteration(const BatchShape& shape, double tokens, TimeShares before,
+                                    std::span<KindTime> kinds, const TimeShares& after) const {
   const bool graph = tokens <= graph_tokens_ && (graph_prefill_ || shape.chunks.empty());
-  if (!graph) layer.host += std::max(0.0, launch_floor_ - total(layer));
-  const double gpu = total(before) + layers * total(layer) + total(after);
+  double in_layers = 0.0;
+  for (KindTime& kind : kinds) {
+    if (!graph) kind.layer.host += std::max(0.0, launch_floor_ - total(kind.layer));
+    in_layers += static_cast<double>(kind.layers) * total(kind.layer);
+  }
+  const double gpu = total(before) + in_layers + total(after);
   check_time("an iteration", gpu);
   const auto sequences = static_cast<double>(shape.sequences());
   const double host = host_fixed_ + host_per_sequence_ * sequences + host_scale_ * shape.connector.scheduler;
@@ -69,13 +78,28 @@ IterationTime EngineSide::iteration(const BatchShape& shape, double tokens, Time
 
   IterationTime time;
   time.before = round_seconds(total(before));
-  time.layer = round_seconds(total(layer));
   time.after = round_seconds(total(after));
-  time.shares.compute = before.compute + layers * layer.compute + after.compute;
-  time.shares.memory = before.memory + layers * layer.memory + after.memory;
-  time.shares.network = before.network + layers * layer.network + after.network;
-  time.shares.host = before.host + layers * layer.host + after.host;
-  time.attention = std::min(round_seconds(attention), time.layer);
+  time.shares = before;
+  Duration layers{};
+  Duration attention{};
+  for (std::size_t k = 0; k < kinds.size(); ++k) {
+    const KindTime& kind = kinds[k];
+    const auto count = static_cast<double>(kind.layers);
+    time.kinds[k] = round_seconds(total(kind.layer));
+    layers += time.kinds[k] * kind.layers;
+    attention += std::min(round_seconds(kind.attention), time.kinds[k]) * kind.layers;
+    time.shares.compute += count * kind.layer.compute;
+    time.shares.memory += count * kind.layer.memory;
+    time.shares.network += count * kind.layer.network;
+    time.shares.host += count * kind.layer.host;
+  }
+  time.shares.compute += after.compute;
+  time.shares.memory += after.memory;
+  time.shares.network += after.network;
+  time.shares.host += after.host;
+  time.layer = kinds.size() == 1 ? time.kinds.front() : Duration(layers.count() / layers_);
+  time.attention = kinds.size() == 1 ? std::min(round_seconds(kinds.front().attention), time.layer)
+                                     : Duration(attention.count() / layers_);
   return time;
 }
 

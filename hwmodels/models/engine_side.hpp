@@ -17,6 +17,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -37,6 +38,15 @@ class EngineSide {
   /// which the GPU attends. Like copy(), throws DataError when the time exceeds a day.
   [[nodiscard]] IterationTime iteration(const BatchShape& shape, double tokens, TimeShares before, TimeShares layer,
                                         const TimeShares& after, double attention) const;
+  /// Layers of one kind.
+  struct KindTime {
+    TimeShares layer{};
+    double attention = 0.0;   // seconds of `layer`
+    std::int64_t layers = 0;  // of this kind
+  };
+  /// The same of layers of several kinds, whose numbers sum to layers(). Changes `kinds`.
+  [[nodiscard]] IterationTime iteration(const BatchShape& shape, double tokens, TimeShares before,
+                                        std::span<KindTime> kinds, const TimeShares& after) const;
   /// Uses the fitted mechanism where the profile has it, else launch + bytes / bandwidth of the stream: by SMs for
   /// CopyMechanism::kernel, by the copy engine for any other, and where the profile states nothing of SMs. Between GPUs
   /// the mechanism is CopyMechanism::peer, whatever gathers the blocks. What was not fitted and is gathered, or

@@ -20,9 +20,10 @@ std::string resolved_latency_model(const GpuProfile& gpu, const LlmModel& llm, c
   if (setting.latency_model != "auto") return std::string(setting.latency_model);
   const FittedKernels& fitted = gpu.fitted;
   // Tables and logs are of one model and one GPU. Without a stated model they are used only on request.
-  if (!table_model_problem(gpu, llm, setting.tensor_parallel) && !fitted.layers->model.model.empty()) return "tables";
+  if (!table_model_problem(gpu, llm, setting.parallelism.gpus()) && !fitted.layers->model.model.empty())
+    return "tables";
   if (fitted.complete()) return "fitted";
-  if (fitted.iteration && fitted.iteration->model.model == llm.file.name && setting.tensor_parallel == 1) {
+  if (fitted.iteration && fitted.iteration->model.model == llm.file.name && setting.parallelism.gpus() == 1) {
     return "iterations";
   }
   return "roofline";
@@ -32,10 +33,12 @@ std::unique_ptr<ExecutionModel> make_execution_model(const GpuProfile& gpu, cons
                                                      const EngineProfile& engine, const ExecutionSetting& setting) {
   const std::string name = resolved_latency_model(gpu, llm, setting);
   if (name == "fitted")
-    return make_fitted_model(gpu, llm, engine, setting.tensor_parallel, setting.kv_dtype_bytes, setting.scales);
-  if (name == "tables") return make_table_model(gpu, llm, engine, setting.tensor_parallel, setting.scales);
+    return make_fitted_model(gpu, llm, engine, setting.parallelism, setting.kv_dtype_bytes, setting.scales,
+                             setting.expert_load, setting.expert_kernel);
+  if (name == "tables") return make_table_model(gpu, llm, engine, setting.parallelism.gpus(), setting.scales);
   if (name == "iterations") return make_iteration_model(gpu, llm, engine, setting.scales);
-  return make_roofline(gpu, llm, engine, setting.tensor_parallel, setting.kv_dtype_bytes, setting.scales);
+  return make_roofline(gpu, llm, engine, setting.parallelism, setting.kv_dtype_bytes, setting.scales,
+                       setting.expert_load);
 }
 
 namespace {

@@ -21,9 +21,11 @@ namespace spillway::hwmodels {
 ///               model (tensor_parallel=1), roofline
 struct ExecutionSetting {
   std::string_view latency_model = "auto";
-  std::int64_t tensor_parallel = 1;
+  Parallelism parallelism{};
   std::int64_t kv_dtype_bytes = 2;
-  OpScales scales{};  // factors on the model's times
+  OpScales scales{};            // factors on the model's times
+  ExpertLoad expert_load{};     // how routers spread tokens over experts
+  std::string expert_kernel{};  // part of the name of a fitted kernel of experts; empty: by shape
 };
 
 /// The model that auto selects; any other name is returned unchanged.

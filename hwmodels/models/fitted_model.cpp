@@ -6,10 +6,16 @@
 #include <array>
 #include <functional>
 #include <map>
+#include <memory>
+#include <optional>
+#include <utility>
 #include <vector>
 
+#include "hwmodels/engine_quantization.hpp"
 #include "hwmodels/models/elementwise_bytes.hpp"
 #include "hwmodels/models/engine_model.hpp"
+#include "hwmodels/models/latent_attention.hpp"
+#include "hwmodels/models/layer_batch.hpp"
 #include "hwmodels/models/range_tally.hpp"
 #include "hwmodels/numbers.hpp"
 
@@ -33,10 +39,11 @@ const FittedGemm& plain_gemm(const FittedKernels& kernels, const LlmModel& llm) 
   return own != nullptr ? *own : *kernels.gemm_in(2, Quantization::none);
 }
 
-/// GEMM of the linear layers: quantised kernels where both model and profile have them. Else quantised weights are
-/// multiplied by the unquantised kernels, which read fewer bytes.
-const FittedGemm& linear_gemm(const FittedKernels& kernels, const LlmModel& llm) {
-  const FittedGemm* own = llm.quantized ? kernels.gemm_in(2, llm.quantized->kernel) : nullptr;
+/// GEMM of the linear layers of a part: quantised kernels where both model and profile have them. Else quantised
+/// weights are multiplied by the unquantised kernels, which read fewer bytes.
+const FittedGemm& linear_gemm(const FittedKernels& kernels, const LlmModel& llm, LinearPart part) {
+  const bool quantised = llm.quantized && llm.quantized->covers(part);
+  const FittedGemm* own = quantised ? kernels.gemm_in(2, llm.quantized->kernel) : nullptr;
   return own != nullptr && own->quantization != Quantization::none ? *own : plain_gemm(kernels, llm);
 }
 
@@ -70,6 +77,7 @@ class Reduction {
       : ranks_(ranks), analytic_(gpu.all_reduce) {
     if (const auto& fit = reduction_of(gpu.fitted, engine)) fitted_ = fit->model;
   }
+  [[nodiscard]] std::int64_t ranks() const { return ranks_; }
   [[nodiscard]] double seconds(double bytes) const {
     if (ranks_ == 1) return 0.0;
     if (fitted_) return fitted_->seconds(ranks_, bytes);
@@ -215,25 +223,25 @@ ElementwiseModel elementwise_of(const GpuProfile& gpu, const GemmModel& gemm) {
   return {gpu.kernel_overhead_seconds, gemm.bandwidth};
 }
 
-class FittedModel final : public EngineModel {
+/// The layers of a model with experts on the GPUs of one replica.
+struct Deployed {
+  const GpuProfile& gpu;
+  const LlmModel& llm;
+  const EngineProfile& engine;
+  const Parallelism& parallelism;
+  const ExpertLoad& load;
+  std::string_view expert_kernel;
+};
+
+/// Attention of one GPU over keys and values of every head.
+class HeadAttention {
  public:
-  FittedModel(const GpuProfile& gpu, const LlmModel& llm, const EngineProfile& engine, std::int64_t tensor_parallel,
-              std::int64_t kv_dtype_bytes, const OpScales& scales)
-      : EngineModel({gpu, engine, llm.layers, scales}),
-        scales_(with_engine(scales, engine)),
-        elementwise_(elementwise_of(gpu, plain_gemm(gpu.fitted, llm).model)),
-        work_(elementwise_work(llm, tensor_parallel)),
-        reduction_(gpu, engine, tensor_parallel),
-        hidden_bytes_(real(llm.hidden * llm.dtype_bytes)),
-        logits_(real(llm.head_matrix(tensor_parallel).outputs)),
-        logit_bytes_(real(llm.vocabulary * llm.dtype_bytes)),
+  HeadAttention(const GpuProfile& gpu, const LlmModel& llm, const EngineProfile& engine, std::int64_t tensor_parallel,
+                std::int64_t kv_dtype_bytes)
+      : heads_{llm.heads / tensor_parallel, llm.kv_heads_per_gpu(tensor_parallel), llm.head_dim, real(llm.dtype_bytes),
+               real(kv_dtype_bytes)},
         mixed_(gpu.fitted.mixed_attention && !engine.splits_mixed_attention ? gpu.fitted.mixed_attention->model
                                                                             : MixedAttentionModel{}),
-        ranks_(tensor_parallel),
-        matrices_(llm.layer_matrices(tensor_parallel)),
-        head_matrix_(llm.head_matrix(tensor_parallel)),
-        heads_{llm.heads / tensor_parallel, llm.kv_heads_per_gpu(tensor_parallel), llm.head_dim, real(llm.dtype_bytes),
-               real(kv_dtype_bytes)},
         decode_(attention_for(kv_dtype_bytes, gpu.fitted.decode_attention, gpu.fitted.decode_attention_fp8_kv).model,
                 heads_),
         prefill_(attention_for(kv_dtype_bytes, gpu.fitted.prefill_attention, gpu.fitted.prefill_attention_fp8_kv).model,
@@ -241,51 +249,118 @@ class FittedModel final : public EngineModel {
                  {attention_for(kv_dtype_bytes, gpu.fitted.decode_attention, gpu.fitted.decode_attention_fp8_kv)
                       .model.bandwidth,
                   real(gpu.l2_cache.count())}),
-        attention_ranges_(gpu.fitted, kv_dtype_bytes, llm.layers, engine.splits_mixed_attention) {
-    const FittedGemm& linear = linear_gemm(gpu.fitted, llm);
-    const FittedGemm& plain = plain_gemm(gpu.fitted, llm);
-    for (std::size_t i = 0; i < matrices_.size(); ++i) {
-      // The output projection follows attention, which writes 16 bits.
-      const bool fused = engine.fuses_quantisation && linear.quantization == Quantization::fp8 && i != kOutput;
-      gemms_[i] = time_of(linear, matrices_[i], llm.linear_bytes(matrices_[i]), llm.dtype_bytes, fused);
+        ranges_(gpu.fitted, kv_dtype_bytes, full_layers(llm), engine.splits_mixed_attention) {}
+
+  /// Counts a call of the layers with full attention.
+  void count(const BatchShape& shape) const {
+    const DecodeReach reach = decode_reach(shape, 0);
+    ranges_.add(shape.chunks, reach.sequences, reach.longest);
+  }
+
+  /// Calls add(share, time) for each launch of a batch that is not empty. Over a window, decodes are those of full
+  /// attention over fewer tokens. Prompts take their launch, and of the rest the share of the pairs that the window
+  /// leaves: no kernel over a window is measured.
+  template <class Add>
+  void times(const BatchShape& shape, std::int64_t window, const Add& add) const {
+    const DecodeReach reach = decode_reach(shape, window);
+    const auto decode = [&] { return decode_.at(reach.sequences, reach.context, reach.longest); };
+    if (shape.chunks.empty()) return add(1.0, decode());
+    if (reach.sequences == 0.0) return add(1.0, prefill(shape.chunks, window));
+    const double fused = window == 0 ? mixed_.fused_share : 0.0;
+    if (fused < 1.0) {
+      add(1.0 - fused, decode());
+      add(1.0 - fused, prefill(shape.chunks, window));
     }
-    const bool quantised_head = llm.quantized && llm.quantized->head && !llm.tied_embeddings;
-    const FittedGemm& head = quantised_head ? linear : plain;
-    head_ = time_of(head, head_matrix_, llm.head_bytes(head_matrix_), llm.dtype_bytes, false);
-    const auto ranges_of = [&](const FittedGemm& gemm) {
-      return GemmRanges{RangeTally(gpu.fitted, gemm.record, "m"), RangeTally(gpu.fitted, gemm.record, "n"),
-                        RangeTally(gpu.fitted, gemm.record, "k")};
-    };
-    same_kernels_ = &head == &linear;
-    const auto& reduction = reduction_of(gpu.fitted, engine);
-    ranges_ = {ranges_of(linear), ranges_of(head), tally_of(gpu.fitted, gpu.fitted.elementwise, "bytes"),
-               tally_of(gpu.fitted, reduction, "ranks"), tally_of(gpu.fitted, reduction, "bytes")};
+    if (fused > 0.0) {
+      add(fused, prefill_.fused(shape.chunks, reach.sequences, reach.context, reach.longest, mixed_.decodes));
+    }
+  }
+
+  void append_to(std::vector<RangeUse>& uses) const { ranges_.append_to(uses, heads_); }
+
+ private:
+  /// Prefill attention of a single chunk, cached: most iterations with prefill have one chunk, and lengths repeat.
+  struct KeptChunk {
+    PrefillChunk chunk{};  // new_tokens 0: none
+    KernelTime time{};
+  };
+
+  static std::int64_t full_layers(const LlmModel& llm) {
+    std::int64_t full = 0;
+    for (const LlmModel::CountedKind& counted : llm.counted_kinds()) {
+      full += counted.kind.window == 0 ? counted.layers : 0;
+    }
+    return full;
+  }
+
+  KernelTime prefill(std::span<const PrefillChunk> chunks, std::int64_t window) const {
+    KernelTime time = prefill(chunks);
+    const double share = window_share(chunks, window);
+    if (share == 1.0) return time;
+    const double launch = std::min(time.seconds, prefill_.equal(1.0, {Tokens(1), Tokens(0)}).seconds);
+    time.seconds = launch + share * (time.seconds - launch);
+    return time;
+  }
+
+  KernelTime prefill(std::span<const PrefillChunk> chunks) const {
+    if (chunks.size() != 1) return prefill_.at(chunks);
+    const PrefillChunk& chunk = chunks.front();
+    KeptChunk& kept =
+        chunks_[static_cast<std::size_t>(chunk.new_tokens.count() + 61 * chunk.context.count()) % chunks_.size()];
+    if (kept.chunk.new_tokens != chunk.new_tokens || kept.chunk.context != chunk.context) {
+      kept = {chunk, prefill_.at(chunks)};
+    }
+    return kept.time;
+  }
+
+  AttentionShape heads_;
+  MixedAttentionModel mixed_;
+  DecodeAttentionTime decode_;
+  PrefillAttentionTime prefill_;
+  mutable AttentionRanges ranges_;
+  mutable std::array<KeptChunk, 4096> chunks_{};  // by a hash of the chunk; the latest chunk with each hash
+};
+
+class FittedModel final : public EngineModel {
+ public:
+  FittedModel(const Deployed& on, std::int64_t kv_dtype_bytes, const OpScales& scales)
+      : EngineModel({on.gpu, on.engine, on.llm.layers, scales}, kinds_of(on.llm)),
+        scales_(with_engine(scales, on.engine)),
+        elementwise_(elementwise_of(on.gpu, plain_gemm(on.gpu.fitted, on.llm).model)),
+        groups_(on.parallelism.data),
+        reduction_(on.gpu, on.engine, on.parallelism.tensor),
+        group_reduction_(on.gpu, on.engine, on.parallelism.gpus()),
+        hidden_bytes_(real(on.llm.hidden * on.llm.dtype_bytes)),
+        logits_(real(on.llm.head_matrix(on.parallelism.tensor).outputs)),
+        logit_bytes_(real(on.llm.vocabulary * on.llm.dtype_bytes)),
+        head_matrix_(on.llm.head_matrix(on.parallelism.tensor)) {
+    if (on.llm.latent) {
+      latent_.emplace(latent_model(on.gpu), *on.llm.latent, on.llm.heads / on.parallelism.tensor, kv_dtype_bytes);
+    } else {
+      attention_ = std::make_unique<HeadAttention>(on.gpu, on.llm, on.engine, on.parallelism.tensor, kv_dtype_bytes);
+    }
+    for (const LlmModel::CountedKind& counted : on.llm.counted_kinds()) add_kind(on, counted);
+    add_head(on);
+    const auto& reduction = reduction_of(on.gpu.fitted, on.engine);
+    ranges_ = {tally_of(on.gpu.fitted, on.gpu.fitted.elementwise, "bytes"), tally_of(on.gpu.fitted, reduction, "ranks"),
+               tally_of(on.gpu.fitted, reduction, "bytes")};
   }
 
   [[nodiscard]] IterationTime iteration(const BatchShape& shape) const override {
     if (shape.empty()) return {};
-    std::int64_t tokens = shape.decodes();
-    for (const PrefillChunk& chunk : shape.chunks) tokens += chunk.new_tokens.count();
-    const ByTokens& fixed = by_tokens(tokens);
-    const BySamples& sampled = by_samples(shape.sampled_sequences);
-    TimeShares layer = fixed.layer;
-    const double others = layer.compute + layer.memory;
-    add_attention(layer, shape);
-    const double attention = layer.compute + layer.memory - others;
-    const TimeShares after{.compute = sampled.shares.compute,
-                           .memory = fixed.final_norm + sampled.shares.memory,
-                           .network = sampled.shares.network};
-    return engine().iteration(shape, real(tokens), fixed.before, layer, after, attention);
+    if (groups_ == 1) return iteration(shape, tokens_in(shape));
+    return iteration(fullest_group(shape, groups_, group_chunks_), tokens_in(shape));
   }
 
   void append_kernel_uses(std::vector<RangeUse>& uses) const override {
-    KernelRanges ranges = counted();
-    for (const GemmRanges* gemm : {&ranges.linear, &ranges.head}) {
-      if (gemm == &ranges.head && same_kernels_) continue;
-      for (const RangeTally* tally : {&gemm->m, &gemm->n, &gemm->k}) tally->append_to(uses);
+    Counted counted = count_calls();
+    for (const GemmRanges& gemm : counted.gemms) {
+      for (const RangeTally* tally : {&gemm.m, &gemm.n, &gemm.k}) tally->append_to(uses);
     }
-    attention_ranges_.append_to(uses, heads_);
-    for (const RangeTally* tally : {&ranges.elementwise_bytes, &ranges.reduced_ranks, &ranges.reduced_bytes}) {
+    if (attention_ != nullptr) attention_->append_to(uses);
+    for (const RangeTally& tally : counted.experts) tally.append_to(uses);
+    for (const RangeTally* tally :
+         {&counted.others.elementwise_bytes, &counted.others.reduced_ranks, &counted.others.reduced_bytes}) {
       tally->append_to(uses);
     }
   }
@@ -298,46 +373,180 @@ class FittedModel final : public EngineModel {
     RangeTally n;
     RangeTally k;
   };
-  struct KernelRanges {
-    GemmRanges linear;
-    GemmRanges head;  // not used where its kernels are those of the linear layers
+  struct OtherRanges {
     RangeTally elementwise_bytes;
     RangeTally reduced_ranks;
     RangeTally reduced_bytes;
   };
+  struct Counted {
+    std::vector<GemmRanges> gemms;
+    std::vector<RangeTally> experts;
+    OtherRanges others;
+  };
+  /// A linear layer.
+  struct Linear {
+    Matrix matrix{};
+    GemmTime time{};
+    std::size_t fit = 0;  // index in gemm_ranges_
+  };
+  /// What layers with the same MLP compute beside attention.
+  struct Body {
+    bool routed = false;
+    std::int64_t layers = 0;
+    std::vector<Linear> linears{};
+    ElementwiseWork work{};
+    MoeTime experts{};
+  };
+  /// Layers of one kind.
+  struct Layers {
+    std::int64_t count = 0;
+    std::size_t body = 0;
+    std::int64_t window = 0;
+  };
 
-  [[nodiscard]] KernelRanges counted() const {
-    KernelRanges ranges = ranges_;
+  static LayerKinds kinds_of(const LlmModel& llm) {
+    LayerKinds kinds{.of_layer = llm.kind_of_layer};
+    if (!kinds.several()) return kinds;
+    for (const std::uint8_t kind : kinds.of_layer) ++kinds.layers[kind];
+    return kinds;
+  }
+
+  static LatentAttentionModel latent_model(const GpuProfile& gpu) {
+    return {.flops = gpu.prefill_attention_efficiency * gpu.peak_flops,
+            .bandwidth = gpu.decode_attention_efficiency * gpu.memory_bandwidth.value(),
+            .overhead_seconds = gpu.attention_overhead_seconds};
+  }
+
+  static std::int64_t tokens_in(const BatchShape& shape) {
+    std::int64_t tokens = shape.decodes();
+    for (const PrefillChunk& chunk : shape.chunks) tokens += chunk.new_tokens.count();
+    return tokens;
+  }
+
+  /// `own`: what this GPU's group computes of an iteration of `all` tokens.
+  [[nodiscard]] IterationTime iteration(const BatchShape& own, std::int64_t all) const {
+    const std::int64_t tokens = groups_ == 1 ? all : tokens_in(own);
+    const ByTokens& fixed = by_tokens(tokens);
+    const BySamples& sampled = by_samples(own.sampled_sequences);
+    const bool attends = !own.chunks.empty() || own.decode_sequences > 0;  // else all of it is on the CPU
+    if (attends && attention_ != nullptr) attention_->count(own);
+    std::array<EngineSide::KindTime, kMostLayerKinds> kinds{};
+    for (std::size_t i = 0; i < layers_.size(); ++i) {
+      const Layers& layers = layers_[i];
+      EngineSide::KindTime& kind = kinds[i];
+      kind.layer = layers.body == 0 ? fixed.layer : more_bodies_[fixed.more + layers.body - 1];
+      if (bodies_[layers.body].routed) add_experts(kind.layer, bodies_[layers.body], all);
+      const double others = kind.layer.compute + kind.layer.memory;
+      if (attends) add_attention(kind.layer, own, layers.window);
+      kind.attention = kind.layer.compute + kind.layer.memory - others;
+      kind.layers = layers.count;
+    }
+    const TimeShares after{.compute = sampled.shares.compute,
+                           .memory = fixed.final_norm + sampled.shares.memory,
+                           .network = sampled.shares.network};
+    return engine().iteration(own, real(tokens), fixed.before, std::span(kinds).first(layers_.size()), after);
+  }
+
+  /// The index of a fit's ranges.
+  std::size_t fit_index(const FittedKernels& kernels, const FittedGemm& gemm) {
+    const std::pair format(gemm.dtype_bytes, gemm.quantization);
+    const auto known = std::ranges::find(fits_, format);
+    if (known != fits_.end()) return static_cast<std::size_t>(known - fits_.begin());
+    fits_.push_back(format);
+    gemm_ranges_.push_back({RangeTally(kernels, gemm.record, "m"), RangeTally(kernels, gemm.record, "n"),
+                            RangeTally(kernels, gemm.record, "k")});
+    return fits_.size() - 1;
+  }
+
+  void add_linear(Body& body, const Deployed& on, const Matrix& matrix, LinearPart part, bool after_attention) {
+    const FittedGemm& gemm = linear_gemm(on.gpu.fitted, on.llm, part);
+    // The output projection follows attention, which writes 16 bits.
+    const bool fused = on.engine.fuses_quantisation && gemm.quantization == Quantization::fp8 && !after_attention;
+    body.linears.push_back({matrix, time_of(gemm, matrix, on.llm.linear_bytes(matrix, part), on.llm.dtype_bytes, fused),
+                            fit_index(on.gpu.fitted, gemm)});
+  }
+
+  void add_mlp(Body& body, const Deployed& on, std::int64_t width) {
+    for (const Matrix& matrix : on.llm.mlp_projections(width)) add_linear(body, on, matrix, LinearPart::mlp, false);
+  }
+
+  void add_router(Body& body, const Deployed& on) {
+    const FittedGemm& gemm = plain_gemm(on.gpu.fitted, on.llm);
+    const Matrix router = on.llm.router_matrix();
+    const Bytes weights(router.inputs * router.outputs * on.llm.dtype_bytes);
+    body.linears.push_back(
+        {router, time_of(gemm, router, weights, on.llm.dtype_bytes, false), fit_index(on.gpu.fitted, gemm)});
+  }
+
+  void add_kind(const Deployed& on, const LlmModel::CountedKind& counted) {
+    const auto& [kind, count] = counted;
+    std::size_t body = 0;
+    while (body < bodies_.size() && bodies_[body].routed != kind.routed) ++body;
+    if (body == bodies_.size()) add_body(on, kind.routed);
+    bodies_[body].layers += count;
+    layers_.push_back({count, body, kind.window});
+  }
+
+  void add_body(const Deployed& on, bool routed) {
+    Body& body = bodies_.emplace_back(Body{.routed = routed});
+    const std::vector<Matrix> attention = on.llm.attention_projections(on.parallelism.tensor);
+    for (std::size_t i = 0; i < attention.size(); ++i) {
+      add_linear(body, on, attention[i], LinearPart::attention, i + 1 == attention.size());
+    }
+    const std::int64_t dense = routed ? on.llm.experts->shared_width : on.llm.ffn;
+    if (routed) add_router(body, on);
+    if (dense > 0) add_mlp(body, on, dense / on.parallelism.tensor);
+    body.work = elementwise_work(on.llm, on.parallelism.tensor, dense);
+    if (!routed) return;
+    const MoeShape shape = expert_shape(on.llm, on.parallelism);
+    const FittedMoe& moe = *expert_kernels(on.gpu, on.llm, on.parallelism, on.expert_kernel);
+    body.experts = MoeTime(moe.model, shape, on.load);
+    expert_ranges_.emplace_back(on.gpu.fitted, moe.record, "tokens");
+  }
+
+  void add_head(const Deployed& on) {
+    const bool quantised = on.llm.quantized && on.llm.quantized->head && !on.llm.tied_embeddings;
+    const FittedGemm& gemm =
+        quantised ? linear_gemm(on.gpu.fitted, on.llm, LinearPart::expert) : plain_gemm(on.gpu.fitted, on.llm);
+    head_ = time_of(gemm, head_matrix_, on.llm.head_bytes(head_matrix_), on.llm.dtype_bytes, false);
+    head_fit_ = fit_index(on.gpu.fitted, gemm);
+  }
+
+  [[nodiscard]] Counted count_calls() const {
+    Counted counted{gemm_ranges_, expert_ranges_, ranges_};
     by_tokens_.each([&](std::int64_t tokens, std::int64_t iterations) {
-      const std::int64_t layers = engine().layers() * iterations;
       const double n = real(tokens);
-      add_gemms(ranges.linear, matrices_, n, layers);
-      add_moves(ranges, work_.kernels, n * work_.bytes_per_token, layers);
-      add_moves(ranges, 1.0, 2.0 * n * hidden_bytes_, iterations);
-      add_moves(ranges, 1.0, 4.0 * n * hidden_bytes_, iterations);
-      add_reductions(ranges, n * hidden_bytes_, 2 * layers + iterations);
+      for (const Body& body : bodies_) {
+        const std::int64_t layers = body.layers * iterations;
+        for (const Linear& linear : body.linears) add_gemm(counted.gemms[linear.fit], linear.matrix, n, layers);
+        add_moves(counted.others, body.work.kernels, n * body.work.bytes_per_token, layers);
+      }
+      add_moves(counted.others, 1.0, 2.0 * n * hidden_bytes_, iterations);
+      add_moves(counted.others, 1.0, 4.0 * n * hidden_bytes_, iterations);
+      add_reductions(counted.others, n * hidden_bytes_, 2 * engine().layers() * iterations + iterations);
+    });
+    by_experts_.each([&](std::int64_t tokens, std::int64_t layers) {
+      for (RangeTally& tally : counted.experts) tally.add(real(tokens), layers);
     });
     by_samples_.each([&](std::int64_t sampled, std::int64_t iterations) {
       if (sampled == 0) return;
-      add_gemms(same_kernels_ ? ranges.linear : ranges.head, std::span(&head_matrix_, 1), real(sampled), iterations);
-      add_moves(ranges, kSamplingKernels, sampling_bytes(sampled), iterations);
-      add_reductions(ranges, real(sampled) * logit_bytes_, iterations);
+      add_gemm(counted.gemms[head_fit_], head_matrix_, real(sampled), iterations);
+      add_moves(counted.others, kSamplingKernels, sampling_bytes(sampled), iterations);
+      add_reductions(counted.others, real(sampled) * logit_bytes_, iterations);
     });
-    return ranges;
+    return counted;
   }
-  static void add_gemms(GemmRanges& ranges, std::span<const Matrix> matrices, double tokens, std::int64_t calls) {
-    for (const Matrix& matrix : matrices) {
-      ranges.m.add(tokens, calls);
-      ranges.n.add(real(matrix.outputs), calls);
-      ranges.k.add(real(matrix.inputs), calls);
-    }
+  static void add_gemm(GemmRanges& ranges, const Matrix& matrix, double tokens, std::int64_t calls) {
+    ranges.m.add(tokens, calls);
+    ranges.n.add(real(matrix.outputs), calls);
+    ranges.k.add(real(matrix.inputs), calls);
   }
-  static void add_moves(KernelRanges& ranges, double kernels, double bytes, std::int64_t times) {
+  static void add_moves(OtherRanges& ranges, double kernels, double bytes, std::int64_t times) {
     ranges.elementwise_bytes.add(bytes / kernels, static_cast<std::int64_t>(kernels) * times);
   }
-  void add_reductions(KernelRanges& ranges, double bytes, std::int64_t calls) const {
-    if (ranks_ == 1) return;
-    ranges.reduced_ranks.add(real(ranks_), calls);
+  void add_reductions(OtherRanges& ranges, double bytes, std::int64_t calls) const {
+    if (reduction_.ranks() == 1) return;
+    ranges.reduced_ranks.add(real(reduction_.ranks()), calls);
     ranges.reduced_bytes.add(bytes, calls);
   }
 
@@ -345,17 +554,19 @@ class FittedModel final : public EngineModel {
   struct ByTokens {
     std::int64_t iterations = 0;  // with this number of tokens
     TimeShares before{};
-    TimeShares layer{};  // all but attention
+    TimeShares layer{};  // of the first body: all but attention and experts
     double final_norm = 0.0;
+    std::size_t more = 0;  // where more_bodies_ has the other bodies
   };
   struct BySamples {
     std::int64_t iterations = 0;
     TimeShares shares{};
   };
-  /// Prefill attention of a single chunk, cached: most iterations with prefill have one chunk, and lengths repeat.
-  struct KeptChunk {
-    PrefillChunk chunk{};  // new_tokens 0: none
+  /// The experts of a layer, by the tokens of all groups.
+  struct ByExperts {
+    std::int64_t iterations = 0;
     KernelTime time{};
+    double exchange = 0.0;  // between GPUs
   };
   // Logits to fp32, softmax, draw.
   static constexpr double kSamplingKernels = 3.0;
@@ -372,16 +583,41 @@ class FittedModel final : public EngineModel {
     return by_tokens_.use(count, [this](std::int64_t tokens) {
       ByTokens entry;
       const double n = real(tokens);
-      for (const GemmTime& gemm : gemms_) add(entry.layer, gemm.at(tokens));
-      entry.layer.memory += moving(work_.kernels, n * work_.bytes_per_token);
-      entry.layer.network = 2.0 * reduction_.seconds(n * hidden_bytes_);
+      entry.layer = scaled(of_body(bodies_.front(), tokens), scales_.gemm);
+      entry.more = more_bodies_.size();
+      for (std::size_t i = 1; i < bodies_.size(); ++i) {
+        more_bodies_.push_back(scaled(of_body(bodies_[i], tokens), scales_.gemm));
+      }
       entry.before.memory = moving(1.0, 2.0 * n * hidden_bytes_);
       entry.before.network = reduction_.seconds(n * hidden_bytes_);
       entry.final_norm = scales_.gemm * moving(1.0, 4.0 * n * hidden_bytes_);
       entry.before = scaled(entry.before, scales_.gemm);
-      entry.layer = scaled(entry.layer, scales_.gemm);
       return entry;
     });
+  }
+
+  [[nodiscard]] TimeShares of_body(const Body& body, std::int64_t tokens) const {
+    TimeShares layer;
+    const double n = real(tokens);
+    for (const Linear& linear : body.linears) add(layer, linear.time.at(tokens));
+    layer.memory += moving(body.work.kernels, n * body.work.bytes_per_token);
+    // With experts, the second exchange is that of ByExperts.
+    layer.network = (body.routed ? 1.0 : 2.0) * reduction_.seconds(n * hidden_bytes_);
+    return layer;
+  }
+
+  /// The experts of a layer of `body`, for `tokens` of all groups. One group sums its experts' outputs in an
+  /// all-reduce. Several groups gather all tokens before and scatter the sums after, which moves the same bytes.
+  void add_experts(TimeShares& layer, const Body& body, std::int64_t tokens) const {
+    const ByExperts& experts = by_experts_.use(tokens, [&](std::int64_t count) {
+      ByExperts entry;
+      entry.time = body.experts.at(count);
+      entry.time.seconds *= scales_.gemm;
+      entry.exchange = scales_.gemm * group_reduction_.seconds(real(count) * hidden_bytes_);
+      return entry;
+    });
+    add(layer, experts.time);
+    layer.network += experts.exchange;
   }
 
   const BySamples& by_samples(std::int64_t count) const {
@@ -396,74 +632,54 @@ class FittedModel final : public EngineModel {
     });
   }
 
-  KernelTime prefill(std::span<const PrefillChunk> chunks) const {
-    if (chunks.size() != 1) return prefill_.at(chunks);
-    const PrefillChunk& chunk = chunks.front();
-    KeptChunk& kept =
-        chunks_[static_cast<std::size_t>(chunk.new_tokens.count() + 61 * chunk.context.count()) % chunks_.size()];
-    if (kept.chunk.new_tokens != chunk.new_tokens || kept.chunk.context != chunk.context) {
-      kept = {chunk, prefill_.at(chunks)};
-    }
-    return kept.time;
-  }
-
   static OpScales with_engine(OpScales scales, const EngineProfile& engine) {
     scales.gemm *= engine.non_attention_factor;
     return scales;
   }
 
-  void add_attention(TimeShares& layer, const BatchShape& shape) const {
-    if (shape.chunks.empty() && shape.decode_sequences == 0) return;  // all of it on the CPU
-    const double decodes = real(shape.decode_sequences);
-    const double context = real(shape.decode_context.count());
-    const double mean = decodes > 0.0 ? context / decodes : 0.0;
-    const double longest = std::max(mean, real(shape.decode_longest.count()));
-    attention_ranges_.add(shape.chunks, decodes, longest);
+  void add_attention(TimeShares& layer, const BatchShape& shape, std::int64_t window) const {
     const auto add_share = [&](double share, KernelTime time) {
       time.seconds *= scales_.attention * share;
       add(layer, time);
     };
-    if (shape.chunks.empty()) return add_share(1.0, decode_.at(decodes, context, longest));
-    if (decodes == 0.0) return add_share(1.0, prefill(shape.chunks));
-    const double fused = mixed_.fused_share;
-    if (fused < 1.0) {
-      add_share(1.0 - fused, decode_.at(decodes, context, longest));
-      add_share(1.0 - fused, prefill(shape.chunks));
-    }
-    if (fused > 0.0) add_share(fused, prefill_.fused(shape.chunks, decodes, context, longest, mixed_.decodes));
+    if (attention_ != nullptr) return attention_->times(shape, window, add_share);
+    if (shape.decode_sequences > 0) add_share(1.0, latent_->decode(decode_reach(shape, window)));
+    if (!shape.chunks.empty()) add_share(1.0, latent_->prefill(shape.chunks));
   }
 
   OpScales scales_;
   ElementwiseModel elementwise_;
-  ElementwiseWork work_;
-  Reduction reduction_;
-  double hidden_bytes_;  // of one token
-  double logits_;        // of one sequence on one GPU
-  double logit_bytes_;   // of one sequence, all GPUs together
-  MixedAttentionModel mixed_;
-  std::int64_t ranks_;
-  static constexpr std::size_t kOutput = 1;
-  std::array<Matrix, 4> matrices_;  // QKV, output, up, down
+  std::int64_t groups_;
+  Reduction reduction_;        // over a tensor-parallel group
+  Reduction group_reduction_;  // over all GPUs of the replica
+  double hidden_bytes_;        // of one token
+  double logits_;              // of one sequence on one GPU
+  double logit_bytes_;         // of one sequence, all GPUs together
   Matrix head_matrix_;
-  AttentionShape heads_;
-  std::array<GemmTime, 4> gemms_{};  // of matrices_
   GemmTime head_{};
-  DecodeAttentionTime decode_;
-  PrefillAttentionTime prefill_;
-  KernelRanges ranges_{};     // without calls
-  bool same_kernels_ = true;  // LM head and linear layers
+  std::size_t head_fit_ = 0;
+  std::unique_ptr<HeadAttention> attention_;  // null with latent attention
+  std::optional<LatentAttentionTime> latent_;
+  std::vector<Body> bodies_;
+  std::vector<Layers> layers_;                               // by kind
+  std::vector<std::pair<std::int64_t, Quantization>> fits_;  // formats of the GEMMs, by dtype and quantisation
+  std::vector<GemmRanges> gemm_ranges_;                      // without calls; by fit
+  std::vector<RangeTally> expert_ranges_;                    // without calls
+  OtherRanges ranges_{};                                     // without calls
   mutable Kept<ByTokens> by_tokens_{};
   mutable Kept<BySamples> by_samples_{};
-  mutable AttentionRanges attention_ranges_;
-  mutable std::array<KeptChunk, 4096> chunks_{};  // by a hash of the chunk; the latest chunk with each hash
+  mutable Kept<ByExperts> by_experts_{};
+  mutable std::vector<TimeShares> more_bodies_;
+  mutable std::vector<PrefillChunk> group_chunks_;
 };
 
 }  // namespace
 
 std::unique_ptr<ExecutionModel> make_fitted_model(const GpuProfile& gpu, const LlmModel& llm,
-                                                  const EngineProfile& engine, std::int64_t tensor_parallel,
-                                                  std::int64_t kv_dtype_bytes, const OpScales& scales) {
-  if (const auto problem = llm.tensor_parallel_problem(tensor_parallel)) throw ConfigError({*problem});
+                                                  const EngineProfile& engine, const Parallelism& parallelism,
+                                                  std::int64_t kv_dtype_bytes, const OpScales& scales,
+                                                  const ExpertLoad& load, std::string_view expert_kernel) {
+  if (const auto problem = llm.parallelism_problem(parallelism)) throw ConfigError({*problem});
   if (!gpu.fitted.complete()) {
     throw ConfigError(fmt::format("latency_model=fitted needs fitted {1}; {0} has none", gpu.file.name,
                                   !gpu.fitted.two_byte_gemm()    ? "gemm in 2-byte numbers"
@@ -471,11 +687,20 @@ std::unique_ptr<ExecutionModel> make_fitted_model(const GpuProfile& gpu, const L
                                                                  : "prefill_attention"),
                       "latency_model", "use latency_model=auto, or fit the missing kernels with calibrate fit");
   }
-  if (tensor_parallel > 1 && !reduction_of(gpu.fitted, engine) && !gpu.all_reduce) {
-    refuse_without_all_reduce(gpu.file.name, tensor_parallel);
+  if (llm.experts && expert_kernels(gpu, llm, parallelism, expert_kernel) == nullptr) {
+    throw ConfigError({no_expert_kernels(gpu, llm, expert_kernel)});
+  }
+  if (parallelism.gpus() > 1 && !reduction_of(gpu.fitted, engine) && !gpu.all_reduce) {
+    refuse_without_all_reduce(gpu.file.name, parallelism.gpus());
   }
   if (!gpu.fitted.elementwise) gpu.need({"kernel_overhead"}, "the time of elementwise kernels");
-  return std::make_unique<FittedModel>(gpu, llm, engine, tensor_parallel, kv_dtype_bytes, scales);
+  if (llm.latent) {
+    gpu.need({"peak_flops", "memory_bandwidth", "decode_attention_efficiency", "prefill_attention_efficiency",
+              "attention_overhead"},
+             "latent attention, which is a roofline");
+  }
+  const Deployed on{gpu, llm, engine, parallelism, load, expert_kernel};
+  return std::make_unique<FittedModel>(on, kv_dtype_bytes, scales);
 }
 
 }  // namespace spillway::hwmodels

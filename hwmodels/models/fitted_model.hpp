@@ -14,6 +14,11 @@
 //   after      = final norm + gemm(s; LM head) + gather(s) + sampling(s)
 //   sampling   = 3 t_e + 12 s V / p / B_e: logits to fp32, softmax, draw (2 + 4, 4, 2 bytes per logit; assumed)
 //   gather     = all_reduce of s V E bytes, halved: an all-gather moves half as much
+// Layers with experts have the router, shared experts and one fused MoE module (moe.hpp) in place of gemm(up) and
+// gemm(down), and for the second all-reduce one of the tokens of all data-parallel groups over all GPUs of the replica.
+// Over a window, decodes attend to at most the window, and prompts take their launch and the share of the rest that the
+// window leaves of the pairs. Latent attention is a roofline (latent_attention.hpp). The groups of data_parallel > 1
+// share the batch (layer_batch.hpp), and wait for the one with the most tokens.
 // Times are multiplied by OpScales: attention by `attention`, all others by `gemm` and by the engine's factor for them.
 // Linear layers in a quantised format use the profile's GEMM of that format. Without one they move fewer bytes, and
 // their arithmetic takes as long as without quantisation. An engine that fuses quantisation quantises only the input of
@@ -36,6 +41,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string_view>
 
 #include "hwmodels/catalog.hpp"
 #include "sim/api/execution_model.hpp"
@@ -43,12 +49,12 @@
 
 namespace spillway::hwmodels {
 
-/// Throws ConfigError when tensor_parallel does not split the model, exceeds 1 without all-reduce figures, or the
-/// profile lacks one of the kernels of a layer.
-[[nodiscard]] std::unique_ptr<ExecutionModel> make_fitted_model(const GpuProfile& gpu, const LlmModel& llm,
-                                                                const EngineProfile& engine,
-                                                                std::int64_t tensor_parallel,
-                                                                std::int64_t kv_dtype_bytes,
-                                                                const OpScales& scales = {});
+/// Throws ConfigError when the parallelism does not split the model, takes several GPUs without all-reduce figures, or
+/// the profile lacks one of the kernels of a layer. `expert_kernel`: part of the name of the kernel of routed experts;
+/// empty: the one with the nearest measured shape.
+[[nodiscard]] std::unique_ptr<ExecutionModel> make_fitted_model(
+    const GpuProfile& gpu, const LlmModel& llm, const EngineProfile& engine, const Parallelism& parallelism,
+    std::int64_t kv_dtype_bytes, const OpScales& scales = {}, const ExpertLoad& load = {},
+    std::string_view expert_kernel = {});
 
 }  // namespace spillway::hwmodels

@@ -42,7 +42,8 @@ ResidualPoint moe_point(std::int64_t tokens, const RankLoad& load, const MoeShap
 KernelTime modelled_moe(const MoeModel& model, const MoeShape& shape, std::int64_t tokens, const RankLoad& load,
                         double cache_bytes) {
   const double hidden = real(shape.hidden);
-  const double width = real(shape.width);
+  const std::int64_t multiple = model.width_multiple;
+  const double width = real((shape.width + multiple - 1) / multiple * multiple);
   const double inner = real(shape.matrices - 1) * width;
   const double weights =
       load.active * real(shape.matrices) * hidden * width * format_of(model.quantization).weight_bytes();

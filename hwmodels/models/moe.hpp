@@ -7,8 +7,10 @@
 //           b                    bytes of a weight with its scales                                    Quantization
 //           t0, P, B             launches, FLOP/s of a full wave, bytes/s of memory                   MoeModel
 //           c, u, g              loss of low tiles, prologue, loss of widths that are no multiple of 16   MoeModel
+//           m                    columns that widths are padded to                                    MoeModel
 //           s_*, p, SM           seconds of other work, exponent, streaming multiprocessors           MoeModel
 // Computed, in seconds
+//   w                : rounded up to a multiple of m where a kernel stores its experts padded
 //   ragged           = w is no multiple of 16 ? 1 + g : 1
 //   grouped(M, N, K) = max(1, ceil(tiles(M) ceil(N / 128) / SM)) 2 (M + c) 128 (K + u) SM / P
 //   compute          = ragged min over M of (grouped(M, (f - 1) w, h) + grouped(M, h, w))
@@ -60,6 +62,7 @@ struct MoeModel {
   double expert_seconds = 0.0;        // per expert of this GPU
   double token_hidden_seconds = 0.0;  // per token of the group and hidden element
   double norm_exponent = 2.0;         // p, one of kNormExponents
+  std::int64_t width_multiple = 1;    // w is rounded up to it: the kernel stores experts padded
   ResidualSurface residual;
 };
 

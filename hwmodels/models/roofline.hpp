@@ -26,6 +26,14 @@
 //                    for q/k norms
 //   all_reduce(b)  = a + 2 (p - 1) / p b / W, when p > 1; else 0
 //   gpu            = projections + mlp + decode [S > 0] + prefill [C not empty] + elementwise + 2 all_reduce(n h E)
+// Layers with experts have, in place of the MLP, k experts of width w for each token, of E, and shared ones of width f'
+//   router         = gemm(n, h, E)
+//   shared         = gemm(n, h, g f' / p) + gemm(n, f' / p, h)                   where f' > 0
+//   experts        = 5 t_k + max(R 2 (g + 1) h w / (e_c P), (A b(expert) + 2 R h E) / (e_m B))
+//                    R rows and A experts with rows on the most loaded GPU (expert_load.hpp)
+//   all-reduces    : one over p GPUs, and one of the tokens of all data-parallel groups over the GPUs of the replica
+// With a window of W tokens, X is at most S W, and a prompt has the pairs that the window leaves. Latent attention:
+// latent_attention.hpp. The groups of data_parallel > 1 share the batch (layer_batch.hpp).
 //   after          = t_k + 4 n h E / (e_m B) + head;  head = gemm(s, h, V / p) + gather [s > 0]
 //                    gather = a + (p - 1) / p s V E / W, when p > 1
 //   embedding      = t_k + 2 n h E / (e_m B) + all_reduce(n h E)
@@ -46,11 +54,12 @@
 
 namespace spillway::hwmodels {
 
-/// The times of `llm` on each of `tensor_parallel` GPUs. iteration() takes well under 100 ns without prefill. Throws
-/// ConfigError when tensor_parallel does not split the model, and when it exceeds 1 but the profile has no all-reduce
-/// figures.
+/// The times of `llm` on each GPU of a replica. iteration() takes well under 100 ns without prefill, and with the cost
+/// of MostLoadedRank::at() more where the model has experts. Throws ConfigError when the parallelism does not split the
+/// model, and when it takes several GPUs but the profile has no all-reduce figures.
 [[nodiscard]] std::unique_ptr<ExecutionModel> make_roofline(const GpuProfile& gpu, const LlmModel& llm,
-                                                            const EngineProfile& engine, std::int64_t tensor_parallel,
-                                                            std::int64_t kv_dtype_bytes, const OpScales& scales = {});
+                                                            const EngineProfile& engine, const Parallelism& parallelism,
+                                                            std::int64_t kv_dtype_bytes, const OpScales& scales = {},
+                                                            const ExpertLoad& load = {});
 
 }  // namespace spillway::hwmodels

@@ -1,6 +1,8 @@
 // How long an iteration or a copy takes.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -54,13 +56,25 @@ struct TimeShares {
   double host = 0.0;     // CPU time of the engine: launch floor and overhead
 };
 
-/// Durations of one sub-batch, each rounded once. The iteration takes before + layers * layer + after.
+/// Kinds of layers that a model may have: dense MLP or experts, full attention or a window.
+inline constexpr std::size_t kMostLayerKinds = 4;
+
+/// Which layers of a model take equal time.
+struct LayerKinds {
+  std::vector<std::uint8_t> of_layer{};                // the kind of each layer; empty: all are of one kind
+  std::array<std::int32_t, kMostLayerKinds> layers{};  // of each kind
+  [[nodiscard]] bool several() const { return !of_layer.empty(); }
+};
+
+/// Durations of one sub-batch, each rounded once. The iteration takes before + all layers + after, where all layers
+/// take layers * layer, or the sum of their kinds'.
 struct IterationTime {
   Duration before{};  // CPU time that nothing hides, embedding
-  Duration layer{};   // one transformer layer
+  Duration layer{};   // one transformer layer; of several kinds the mean, rounded down
   Duration after{};   // final norm, LM head, sampling
   TimeShares shares{};
   Duration attention{};  // the part of `layer` in which the GPU attends; 0: the model does not tell it apart
+  std::array<Duration, kMostLayerKinds> kinds{};  // a layer of each kind, where there are several
 };
 
 /// Time of a copy: `launch` does not depend on the link's load, `transfer` is bytes / bandwidth of an idle link.
@@ -122,6 +136,17 @@ class ExecutionModel {
  public:
   virtual ~ExecutionModel() = default;
   [[nodiscard]] virtual std::int32_t layers() const = 0;
+  /// Constant for a model, and refers to a part of it.
+  [[nodiscard]] virtual const LayerKinds& layer_kinds() const;
+  /// What all layers of an iteration take together. O(1).
+  [[nodiscard]] Duration all_layers(const IterationTime& time) const {
+    const LayerKinds& kinds = layer_kinds();
+    if (!kinds.several()) return time.layer * layers();
+    Duration sum{};
+    for (std::size_t k = 0; k < kMostLayerKinds; ++k) sum += time.kinds[k] * kinds.layers[k];
+    return sum;
+  }
+  [[nodiscard]] Duration length(const IterationTime& time) const { return time.before + all_layers(time) + time.after; }
   [[nodiscard]] virtual IterationTime iteration(const BatchShape& shape) const = 0;
   /// `copies` separate copies of `bytes` in total on one stream, neither compute nor cpu.
   [[nodiscard]] virtual CopyTime copy(Stream direction, std::int64_t copies, Bytes bytes,

@@ -147,6 +147,15 @@ void add_engine(std::vector<Parameter>& table, const std::vector<std::string>& e
                                 "Time after arrival at which a client gives up; default: never",
                                 "Spillway: by default never, because a hidden timeout would flatter throughput"));
   table.push_back(
+      {.name = "engine.moe_kernel",
+       .type = ParameterType::text,
+       .unit = "-",
+       .default_value = "auto",
+       .doc =
+           "Kernel of routed experts: part of its name in the GPU profile, such as triton; auto: the kernel with the "
+           "nearest measured shape",
+       .source = "vLLM chooses by number format, shape and environment (VLLM_USE_FLASHINFER_MOE_*)"});
+  table.push_back(
       choice("engine.kv_connector", "auto", {"auto", "none", "vllm-offloading", "lmcache", "hicache"},
              "How the prefix cache's blocks reach memory.host_cache and come back: none, an ideal write-through tier; "
              "vllm-offloading, vLLM's own connector of 0.11 to 0.13; auto: vllm-offloading under policy=vllm, else "
@@ -459,6 +468,23 @@ std::vector<Parameter> config_parameters(const ConfigNames& names, const std::ve
                                "Spillway: by default the GPU whose profile has the most measurements"));
   table.push_back(count("tensor_parallel", "GPUs", "1", 64, "GPUs that share every layer of the model",
                         "vLLM tensor_parallel_size, 1 by default"));
+  table.push_back(count("data_parallel", "groups", "1", 64,
+                        "Groups of tensor_parallel GPUs in a replica: each attends for requests of its own, and "
+                        "experts are spread over all of them",
+                        "vLLM data_parallel_size, 1 by default"));
+  table.push_back(count("expert_parallel", "groups", "1", 4096,
+                        "Groups of a replica's GPUs that hold experts of their own; the GPUs of a group share the "
+                        "width of an expert",
+                        "vLLM --enable-expert-parallel, off by default: then every expert is split over all GPUs"));
+  table.push_back({.name = "expert_load",
+                   .type = ParameterType::text,
+                   .unit = "-",
+                   .default_value = "balanced",
+                   .doc = "How routers spread tokens over experts: balanced (each token chooses at random, all experts "
+                          "alike), dealt (evenly, as microbenchmarks do), power_law:ALPHA, or a JSON file with a share "
+                          "for each expert of a layer",
+                   .source = "Spillway: balanced by default, as training with a load-balancing loss aims at; dealt and "
+                             "power_law: the collector of ai-dynamo/aiconfigurator, which measures 1.01 and 1.2"});
   add_replicas(table);
   table.push_back(choice("policy", "vllm", std::move(policies), "Scheduling and offloading policy",
                          "Spillway: by default the scheduler of today's vLLM"));

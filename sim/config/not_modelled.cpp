@@ -16,8 +16,6 @@ constexpr std::array kUnmodelled{
     Unmodelled{"pipeline_parallel", "tensor_parallel, which splits every layer instead of the list of layers"},
     Unmodelled{"context_parallel", "tensor_parallel, which splits heads instead of the context"},
     Unmodelled{"sequence_parallel", "tensor_parallel"},
-    Unmodelled{"expert_parallel", "tensor_parallel, which splits every expert"},
-    Unmodelled{"data_parallel", "replicas, which share no layer: attention and experts alike are copied"},
     Unmodelled{"lora", "the base model alone, without the memory and the kernels of adapters"},
     Unmodelled{"enable_lora", "the base model alone, without the memory and the kernels of adapters"},
     Unmodelled{"max_lora", "the base model alone, without the memory and the kernels of adapters"},

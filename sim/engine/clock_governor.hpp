@@ -34,6 +34,7 @@ class ClockGovernor {
     if (share_ > clock_->share) {
       const Duration longer = round_seconds((clock_->slowdown - 1.0) * time.shares.compute / layers);
       time.layer += longer;
+      for (Duration& kind : time.kinds) kind += longer;
       time.shares.compute += to_seconds(longer * layers);
     }
     computed_ += time.shares.compute;

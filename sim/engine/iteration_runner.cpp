@@ -30,6 +30,7 @@ IterationRunner::IterationRunner(const ExecutionModel& model, const KvLayout& kv
     : model_(model),
       clock_(model.sustained_clock()),
       cache_is_lent_(kv.cache_is_lent),
+      several_kinds_(model.layer_kinds().several()),
       sub_batches_(memory),
       surroundings_(std::move(surroundings)),
       executor_(make_executor()),
@@ -69,6 +70,13 @@ void IterationRunner::add_sub_batch(const BatchShape& shape, Duration cpu_attent
   clock_.slow(time, model_.layers());
   const Duration layer = time.layer + cpu_attention;
   sub_batches_.push_back({time.before, LayerTimes(layer), time.after});
+  if (several_kinds_) {
+    all_layers_ += model_.all_layers(time) + cpu_attention * model_.layers();
+    for (Duration& kind : time.kinds) kind += cpu_attention;
+    kinds_.push_back(time.kinds);
+  } else {
+    all_layers_ += layer * model_.layers();
+  }
   attention_of_.push_back(time.attention);
   times_.before += time.before;
   times_.layer += layer;
@@ -84,6 +92,8 @@ void IterationRunner::time_sub_batches(std::span<const BatchShape> shapes) {
   times_ = IterationTime{};
   sub_batches_.clear();
   attention_of_.clear();
+  kinds_.clear();
+  all_layers_ = {};
   if (layers_ != nullptr && shapes.size() == 1) {
     for (const SubBatchShape& part : layers_->split(shapes.front())) add_sub_batch(part.shape, part.cpu_attention);
   }
@@ -97,9 +107,20 @@ void IterationRunner::time_sub_batches(std::span<const BatchShape> shapes) {
     times_.shares.memory += to_seconds(busy);
   }
   result_.layer = times_.layer;
-  result_.alone = times_.before + times_.layer * model_.layers() + times_.after;
+  result_.alone = times_.before + all_layers_ + times_.after;
   result_.around = times_.before + times_.after;
   result_.shares = times_.shares;
+}
+
+void IterationRunner::tell_layers_apart() {
+  const std::vector<std::uint8_t>& kinds = model_.layer_kinds().of_layer;
+  layer_times_.clear();
+  for (const auto& times : kinds_) {
+    for (const std::uint8_t kind : kinds) layer_times_.push_back(times[kind]);
+  }
+  for (std::size_t s = 0; s < sub_batches_.size(); ++s) {
+    sub_batches_[s].gpu = LayerTimes(std::span(layer_times_).subspan(s * kinds.size(), kinds.size()));
+  }
 }
 
 // While the CPU attends for a sub-batch, the GPU attends for it, too, and computes the next one.
@@ -279,6 +300,7 @@ void IterationRunner::begin_prepared(std::span<const BatchShape> shapes, Blocks 
     }
   }
   queue_copies(stored);
+  if (!kinds_.empty()) tell_layers_apart();
   plan_ = {model_.layers(), sub_batches_, rule()};
   copies_count_ = layers_ != nullptr || plan_.rule != nullptr;
   if (copies_count_) {

@@ -249,6 +249,8 @@ class IterationRunner final : private CopyObserver {
   /// Attention on the CPU takes part in the iteration.
   void prepare_cpu_attention(std::span<const BatchShape> shapes);
   void add_sub_batch(const BatchShape& shape, Duration cpu_attention);
+  /// Gives each layer of each sub-batch the time of its kind.
+  void tell_layers_apart();
   void queue_copies(Blocks stored);
   /// Queues what send_out() has collected.
   void send_computed();
@@ -288,6 +290,7 @@ class IterationRunner final : private CopyObserver {
   Tokens leaving_tokens_{};
   Blocks leaving_blocks_{};
   std::vector<LinkChange> link_changes_;  // to come, the next one last
+  const bool several_kinds_;              // of layers
   bool several_ = false;                  // parts that may copy
   bool running_ = false;                  // the iteration has begun and not ended
   bool finished_ = false;                 // it has ended at result_.end, and nobody has taken its result
@@ -295,7 +298,8 @@ class IterationRunner final : private CopyObserver {
   std::array<Part, static_cast<std::size_t>(kCopyOwners)> parts_;  // by owner of copies
   std::pmr::vector<SubBatchTimes> sub_batches_;                    // of the iteration
   std::vector<Duration> attention_of_;                             // of each of them, per layer, on the GPU
-  IterationTime times_;                                            // their sums
+  IterationTime times_;                                            // their sums, without `kinds`
+  Duration all_layers_{};                                          // of all sub-batches
   ExecutedIteration result_;
   LinkTimes copied_at_end_{};  // of the last iteration
   LinkBytes between_{};        // issued since that iteration
@@ -304,6 +308,8 @@ class IterationRunner final : private CopyObserver {
   Executor executor_;
   const KvLayout& kv_;
   const TierGraph& graph_;
+  std::vector<std::array<Duration, kMostLayerKinds>> kinds_;  // of each sub-batch, where layers are of several kinds
+  std::vector<Duration> layer_times_;                         // then of each of their layers
   CpuAttention attention_;
   std::vector<CpuAttentionWork> attention_work_;
   RuleSet rules_;  // of the parts, if there are several

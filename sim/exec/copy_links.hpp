@@ -133,6 +133,7 @@ class PlannedCopies final : public ExecutionModel {
   PlannedCopies(const ExecutionModel& model, CopyRoute route, std::span<const BytesPerSecond> shared);
 
   [[nodiscard]] std::int32_t layers() const override { return model_.layers(); }
+  [[nodiscard]] const LayerKinds& layer_kinds() const override { return model_.layer_kinds(); }
   [[nodiscard]] IterationTime iteration(const BatchShape& shape) const override { return model_.iteration(shape); }
   /// Of a copy while the other direction rests.
   [[nodiscard]] CopyTime copy(Stream direction, std::int64_t copies, Bytes bytes,

@@ -10,6 +10,7 @@
 #include "hwmodels/kv_capacity.hpp"
 #include "hwmodels/models/attending_model.hpp"
 #include "hwmodels/models/execution_models.hpp"
+#include "hwmodels/models/expert_load_text.hpp"
 #include "hwmodels/models/logged_models.hpp"
 #include "hwmodels/models/server_share.hpp"
 #include "hwmodels/topology_file.hpp"
@@ -53,9 +54,10 @@ class Assembler {
     }
     const bool model = hardware && problems_.attempt([&] {
       assembly_.make_model = [gpu = hardware_.gpu, llm = llm_, engine = engine_, name = text("latency_model"),
-                              tensor_parallel = tensor_parallel(), kv_dtype = kv_dtype_bytes(),
-                              on_cpu = cpu_attention()](const OpScales& scales) {
-        auto on_gpu = hwmodels::make_execution_model(gpu, llm, engine, {name, tensor_parallel, kv_dtype, scales});
+                              parallelism = parallelism(), kv_dtype = kv_dtype_bytes(), load = expert_load_,
+                              moe_kernel = moe_kernel(), on_cpu = cpu_attention()](const OpScales& scales) {
+        auto on_gpu =
+            hwmodels::make_execution_model(gpu, llm, engine, {name, parallelism, kv_dtype, scales, load, moe_kernel});
         return on_cpu ? hwmodels::make_attending_model(std::move(on_gpu), *on_cpu, scales) : std::move(on_gpu);
       };
       // Build one model now, so that errors appear before the run.
@@ -77,6 +79,21 @@ class Assembler {
   [[nodiscard]] const std::string& text(const std::string& key) const { return settings().get<std::string>(key); }
   [[nodiscard]] std::int64_t integer(const std::string& key) const { return settings().get<std::int64_t>(key); }
   [[nodiscard]] std::int64_t tensor_parallel() const { return integer("tensor_parallel"); }
+  [[nodiscard]] hwmodels::Parallelism parallelism() const {
+    return {tensor_parallel(), integer("data_parallel"), integer("expert_parallel")};
+  }
+  /// Of a replica.
+  [[nodiscard]] std::int64_t gpus_each() const { return parallelism().gpus(); }
+  [[nodiscard]] std::string moe_kernel() const {
+    const std::string& part = text("engine.moe_kernel");
+    return part == "auto" ? std::string() : part;
+  }
+  /// "tensor_parallel=8", "tensor_parallel=2 times data_parallel=4".
+  [[nodiscard]] std::string gpus_each_text() const {
+    const hwmodels::Parallelism by = parallelism();
+    return fmt::format("tensor_parallel={}{}", by.tensor,
+                       by.data > 1 ? fmt::format(" times data_parallel={}", by.data) : std::string());
+  }
   [[nodiscard]] std::int64_t kv_dtype_bytes() const { return hwmodels::kv_dtype_bytes(text("memory.kv_dtype"), llm_); }
   void warn(std::string warning) { assembly_.warnings.push_back(std::move(warning)); }
 
@@ -125,12 +142,55 @@ class Assembler {
     if (hardware_.server && linked && enough && !connected_replicas()) return false;
     if (llm && hardware) quantise();
     if (llm) {
-      if (const auto problem = llm_.tensor_parallel_problem(tensor_parallel())) {
-        problems_.add(problem->what, "tensor_parallel", problem->fix);
+      if (const auto problem = llm_.parallelism_problem(parallelism())) {
+        problems_.add(problem->what, problem->where, problem->fix);
         return false;
       }
+      if (!together() || !fits_policy() || !load_experts()) return false;
     }
     return hardware && linked && enough && llm && engine;
+  }
+
+  /// Data-parallel groups beside what is planned for one group.
+  bool together() {
+    if (integer("data_parallel") == 1) return true;
+    const auto refuse = [&](const std::string& what, const std::string& fix) {
+      problems_.add("data_parallel above 1 is not modelled beside " + what, "data_parallel", fix);
+      return false;
+    };
+    if (given_gpus_ != nullptr) return refuse("instances", "use replicas, which share no layer");
+    if (lenders_.lend()) return refuse("memory that other GPUs lend", "leave memory.peer out");
+    if (assembly_.instance.pools.split()) return refuse("prefill and decode pools", "use replicas of one pool");
+    return true;
+  }
+
+  /// What policies plan that know one kind of layer, or keys and values of every head.
+  bool fits_policy() {
+    const auto refuse = [&](const std::string& why, const std::string& fix) {
+      problems_.add(fmt::format("policy {} cannot serve {}: {}", policy().name, llm_.file.name, why), "policy", fix);
+      return false;
+    };
+    const std::string unequal = llm_.unequal_layers();
+    const bool streams = static_cast<bool>(policy().layout) || text(kWeightsKey) != kNoWeights;
+    if (streams && !unequal.empty()) {
+      return refuse(fmt::format("it plans with layers of equal size, and the model has {}", unequal),
+                    "use a policy that keeps all layers on the GPU, such as vllm");
+    }
+    if (!policy().cpu_attention) return true;
+    if (llm_.latent) return refuse("attention on the CPU is not modelled for latent attention", "use policy=vllm");
+    if (llm_.kinds.empty()) return true;
+    return refuse("it plans with layers that take equal time, and the model's differ", "use policy=vllm");
+  }
+
+  bool load_experts() {
+    const std::string& load = text("expert_load");
+    if (!llm_.experts) {
+      if (load == "balanced") return true;
+      problems_.add(fmt::format("expert_load={}, and {} has no experts", load, llm_.file.name), "expert_load",
+                    "leave it out");
+      return false;
+    }
+    return problems_.attempt([&] { expert_load_ = hwmodels::read_expert_load(load, llm_.experts->count); });
   }
 
   bool choose_lenders() {
@@ -176,13 +236,13 @@ class Assembler {
   }
   /// The GPUs of the replica at a position on a server.
   [[nodiscard]] hwmodels::GpuRange gpus_at(std::int64_t position) const {
-    const std::int64_t first = position * tensor_parallel();
-    if (given_gpus_ == nullptr) return {first, tensor_parallel()};
-    return {given_gpus_->gpus[static_cast<std::size_t>(first)], tensor_parallel()};
+    const std::int64_t first = position * gpus_each();
+    if (given_gpus_ == nullptr) return {first, gpus_each()};
+    return {given_gpus_->gpus[static_cast<std::size_t>(first)], gpus_each()};
   }
   /// The GPUs that lend memory to it.
   [[nodiscard]] hwmodels::GpuRange lenders_of(std::int64_t position) const {
-    return lenders_.of(position, assembly_.instance.per_server, tensor_parallel());
+    return lenders_.of(position, assembly_.instance.per_server, gpus_each());
   }
 
   /// Replaces the topology of the server by the user's.
@@ -215,9 +275,8 @@ class Assembler {
       std::size_t least = islands.front().size();
       for (const auto& island : islands) least = std::min(least, island.size());
       problems_.add_infeasible(
-          fmt::format("tensor_parallel={} needs GPUs that are connected, and no peer link of {} joins {}",
-                      tensor_parallel(), topology_ ? topology_->name : hardware_.file().name,
-                      fmt::join(names, " and ")),
+          fmt::format("{} needs GPUs that are connected, and no peer link of {} joins {}", gpus_each_text(),
+                      topology_ ? topology_->name : hardware_.file().name, fmt::join(names, " and ")),
           "tensor_parallel",
           fmt::format("use tensor_parallel={}, or a topology in which these GPUs list a common link as \"peer\"",
                       least));
@@ -257,7 +316,7 @@ class Assembler {
                     "servers", "leave servers out, or name a server (spillway list hardware)");
       return false;
     }
-    const std::int64_t each = lenders_.gpus_taken(tensor_parallel());
+    const std::int64_t each = lenders_.gpus_taken(gpus_each());
     const std::int64_t fit = hardware_.server->gpus / each;
     const std::int64_t needed = (plan.replicas + fit - 1) / fit;
     const std::int64_t stated = hardware_.server->servers;  // above 1: the hardware is these servers, and no more
@@ -283,16 +342,16 @@ class Assembler {
   /// The GPUs that the user gives it can be those of its replicas.
   bool takes_given_gpus() {
     const std::vector<std::int64_t>& gpus = given_gpus_->gpus;
-    SPILLWAY_CHECK(std::ssize(gpus) == assembly_.instance.replicas * tensor_parallel(), "replicas without GPUs");
+    SPILLWAY_CHECK(std::ssize(gpus) == assembly_.instance.replicas * gpus_each(), "replicas without GPUs");
     const std::int64_t on_server = hardware_.server->gpus;
     if (gpus.back() >= on_server) {
       problems_.add(fmt::format("{} has no GPU {}", hardware_.file().name, gpus.back()), given_gpus_->where,
                     fmt::format("its GPUs are 0 to {}", on_server - 1));
       return false;
     }
-    const auto each = static_cast<std::size_t>(tensor_parallel());
+    const auto each = static_cast<std::size_t>(gpus_each());
     for (std::size_t first = 0; first < gpus.size(); first += each) {
-      if (gpus[first + each - 1] - gpus[first] + 1 == tensor_parallel()) continue;
+      if (gpus[first + each - 1] - gpus[first] + 1 == gpus_each()) continue;
       const std::vector<std::int64_t> group(gpus.begin() + static_cast<std::ptrdiff_t>(first),
                                             gpus.begin() + static_cast<std::ptrdiff_t>(first + each));
       problems_.add(fmt::format("tensor_parallel={} takes GPUs in a row, and not {}", each, gpus_text(group)),
@@ -310,7 +369,7 @@ class Assembler {
     const std::int64_t replicas = assembly_.instance.replicas;
     return fmt::format("{} replica{}", replicas, replicas == 1 ? "" : "s");
   }
-  [[nodiscard]] std::int64_t gpus_of_replicas() const { return tensor_parallel() * assembly_.instance.per_server; }
+  [[nodiscard]] std::int64_t gpus_of_replicas() const { return gpus_each() * assembly_.instance.per_server; }
   /// GPUs that share a host.
   [[nodiscard]] std::int64_t gpus_of_host() const {
     return given_gpus_ != nullptr ? given_gpus_->gpus_of_host : gpus_of_replicas();
@@ -336,10 +395,10 @@ class Assembler {
   }
 
   bool enough_gpus() {
-    if (!hardware_.server || tensor_parallel() <= hardware_.server->gpus) return place_replicas();
+    if (!hardware_.server || gpus_each() <= hardware_.server->gpus) return place_replicas();
     const std::int64_t gpus = hardware_.server->gpus;
-    problems_.add(fmt::format("tensor_parallel={} is more than the {} GPU{} of {}", tensor_parallel(), gpus,
-                              gpus == 1 ? "" : "s", hardware_.file().name),
+    problems_.add(fmt::format("{} is more than the {} GPU{} of {}", gpus_each_text(), gpus, gpus == 1 ? "" : "s",
+                              hardware_.file().name),
                   "tensor_parallel",
                   fmt::format("use at most {}, or hardware={}: a run uses tensor_parallel of these GPUs", gpus,
                               hardware_.gpu.file.name));
@@ -376,24 +435,35 @@ class Assembler {
                     hardware_.host->file.name));
   }
 
+  void warn_of_experts() {
+    if (llm_.latent) {
+      warn(fmt::format("the latent attention of {} is a roofline: no kernel of it is measured", llm_.file.name));
+    }
+    if (!llm_.experts || text("expert_load") != "balanced") return;
+    warn(
+        "every token chooses its experts at random, all alike (expert_load=balanced). Routers of real models prefer "
+        "some "
+        "experts: expert_load=power_law:1.2 shows what that changes");
+  }
+
   void warn_of_unused_gpus() {
     if (!hardware_.server || given_gpus_ != nullptr) return;
     const InstancePlan& plan = assembly_.instance;
     const std::int64_t gpus = hardware_.server->gpus * plan.servers;
-    const std::int64_t unused = gpus - lenders_.gpus_taken(tensor_parallel()) * plan.replicas;
+    const std::int64_t unused = gpus - lenders_.gpus_taken(gpus_each()) * plan.replicas;
     if (unused <= 0) return;
     const std::string of = plan.servers == 1 || plan.servers == hardware_.server->servers
                                ? hardware_.file().name
                                : fmt::format("{} servers {}", plan.servers, hardware_.file().name);
-    const std::string why = plan.replicas == 1 ? fmt::format("because tensor_parallel={}", tensor_parallel())
-                                               : fmt::format("by {} of {}", counted_replicas(), tensor_parallel());
+    const std::string why = plan.replicas == 1 ? "because " + gpus_each_text()
+                                               : fmt::format("by {} of {}", counted_replicas(), gpus_each());
     warn(fmt::format("{} of the {} GPUs of {} {} not used, {}", unused, gpus, of, unused == 1 ? "is" : "are", why));
   }
 
   /// Fills the KV layout. Returns false when the KV cache cannot be sized.
   bool size_memory(bool model) {
     const hwmodels::KvSettings wanted{
-        tensor_parallel(),
+        parallelism(),
         settings().get<double>("engine.gpu_memory_utilization"),
         Tokens(integer("engine.max_num_batched_tokens")),
         integer("engine.max_num_seqs"),
@@ -415,7 +485,8 @@ class Assembler {
     size_host_tiers(kv);
     choose_connector();
     size_disk();
-    kv.copies_per_block = llm_.layers * 2;  // vLLM copies K and V of each layer separately
+    // vLLM copies K and V of each layer separately. Latent attention has one tensor in place of both.
+    kv.copies_per_block = llm_.layers * (llm_.latent ? 1 : 2);
     size_lent_memory();
     assembly_.setup.kv_computed = !given;
     assembly_.setup.weights = capacity_.weights;
@@ -570,14 +641,13 @@ class Assembler {
     deployment.layers = static_cast<std::int32_t>(llm_.layers);
     deployment.memory = capacity_.available + capacity_.weights;
     deployment.weights = capacity_.weights;
-    for (const hwmodels::Matrix& matrix : llm_.layer_matrices(tensor_parallel())) {
-      deployment.layer_weights += llm_.linear_bytes(matrix);
-    }
+    deployment.layer_weights = llm_.layer_weights_per_gpu(llm_.counted_kinds().front().kind, parallelism());
     for (const hwmodels::Matrix& matrix : llm_.attention_matrices(tensor_parallel())) {
-      deployment.attention_matrices.push_back(llm_.linear_bytes(matrix));
+      deployment.attention_matrices.push_back(llm_.linear_bytes(matrix, hwmodels::LinearPart::attention));
     }
-    for (const hwmodels::Matrix& matrix : llm_.mlp_matrices(tensor_parallel())) {
-      deployment.mlp_matrices.push_back(llm_.linear_bytes(matrix));
+    const auto mlp = llm_.experts ? hwmodels::LinearPart::expert : hwmodels::LinearPart::mlp;
+    for (const hwmodels::Matrix& matrix : llm_.mlp_matrices(parallelism())) {
+      deployment.mlp_matrices.push_back(llm_.linear_bytes(matrix, mlp));
     }
     deployment.block_bytes = capacity_.block_bytes;
     deployment.block_tokens = Tokens(integer("memory.block_tokens"));
@@ -780,11 +850,9 @@ class Assembler {
     }
     limit = Tokens(integer("engine.max_model_len"));
     if (limit > model) {
-      const std::string most = llm_.sliding_window > 0 ? fmt::format("sliding window of {} tokens", model.count())
-                                                       : fmt::format("{} positions", model.count());
-      problems_.add(
-          fmt::format("engine.max_model_len={} is more than the {} of {}", limit.count(), most, llm_.file.name),
-          "engine.max_model_len", fmt::format("use at most {}", model.count()));
+      problems_.add(fmt::format("engine.max_model_len={} is more than the {} positions of {}", limit.count(),
+                                model.count(), llm_.file.name),
+                    "engine.max_model_len", fmt::format("use at most {}", model.count()));
     } else if (limit > capacity) {
       problems_.add(fmt::format("a request of engine.max_model_len={} tokens cannot fit: the KV cache holds {} tokens "
                                 "({} blocks of {})",
@@ -819,14 +887,14 @@ class Assembler {
       if (workload.stationary) setup.workload += ", in balance from 0 (caches are empty)";
     }
     setup.skipped_rows = workload.skipped_rows;
-    setup.tensor_parallel = tensor_parallel();
+    setup.tensor_parallel = gpus_each();
     setup.replicas = assembly_.instance.replicas;
     setup.prefill_replicas = assembly_.instance.pools.prefill;
     setup.servers = hardware_.server ? assembly_.instance.servers : 0;
     setup.requests = workload.requests;
     InputFile gpu = input_of("gpu", hardware_.gpu.file);
     setup.latency_model =
-        hwmodels::resolved_latency_model(hardware_.gpu, llm_, {text("latency_model"), tensor_parallel(), 2});
+        hwmodels::resolved_latency_model(hardware_.gpu, llm_, {text("latency_model"), parallelism(), 2});
     gpu.error = hwmodels::validity_text(hardware_.gpu, setup.latency_model);
     assembly_.inputs = {std::move(gpu)};
     if (hardware_.server) describe_server();
@@ -839,6 +907,7 @@ class Assembler {
     }
     add_events_file(assembly_);
     check_host_memory();
+    warn_of_experts();
     warn_of_unused_gpus();
     warn_of_engine();
     warn_of_passed_tables();
@@ -892,7 +961,7 @@ class Assembler {
   /// A user who gives a profile with an engine's layers expects the run to use them: warn when it cannot.
   void warn_of_passed_tables() {
     if (text("latency_model") != "auto" || !hardware_.gpu.fitted.layers) return;
-    const auto problem = hwmodels::table_model_problem(hardware_.gpu, llm_, tensor_parallel());
+    const auto problem = hwmodels::table_model_problem(hardware_.gpu, llm_, gpus_each());
     if (problem)
       warn(fmt::format("{}, so the run uses latency_model={}", problem->what, assembly_.setup.latency_model));
   }
@@ -917,8 +986,8 @@ class Assembler {
       const std::int64_t pieces = mechanism == CopyMechanism::gather ? 1 : copies * blocks.count();
       const CopyTime load =
           model->copy(kv.cache_is_lent || kv.cache_moves ? Stream::peer_in : Stream::h2d, pieces, bytes, mechanism);
-      assembly_.setup.host_tier_hits.push_back({tokens, to_seconds(load.launch + load.transfer),
-                                                to_seconds(time.before + time.layer * model->layers() + time.after)});
+      assembly_.setup.host_tier_hits.push_back(
+          {tokens, to_seconds(load.launch + load.transfer), to_seconds(model->length(time))});
     }
   }
 
@@ -960,6 +1029,7 @@ class Assembler {
   const GivenGpus* const given_gpus_;
   hwmodels::Hardware hardware_;
   hwmodels::LlmModel llm_;
+  hwmodels::ExpertLoad expert_load_;
   std::optional<hwmodels::DataFile> topology_;  // the user's own
   hwmodels::EngineProfile engine_;
   hwmodels::KvCapacity capacity_;

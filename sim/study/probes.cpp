@@ -149,7 +149,7 @@ ProbeFigures layer_times(const Settings& settings, const std::vector<Assignment>
   return {{"compute_ms", to_seconds(time.layer) * 1e3},
           {"transfer_ms", to_seconds(transfer) * 1e3},
           {"transfer_over_compute", to_seconds(transfer) / to_seconds(time.layer)},
-          {"iteration_ms", to_seconds(time.before + time.layer * deployment.layers + time.after) * 1e3},
+          {"iteration_ms", to_seconds(model->length(time)) * 1e3},
           {"exact_interval", real(exact_interval(deployment.layers, time.layer, transfer, margin))},
           {"paper_interval", real(paper_interval(deployment.layers, time.layer, transfer, margin))}};
 }

@@ -100,6 +100,16 @@ void policy_prefixes(benchmark::State& state, const std::string& policy) {
   });
 }
 
+/// The same batches of a dense model, of a mixture of experts, and of one whose layers are of two kinds.
+void models(benchmark::State& state, const std::string& model) {
+  const std::vector<std::string> arguments{"model=" + model, "workload.trace=sharegpt", "workload.requests=100000",
+                                           "workload.rate=1000", "engine.max_num_seqs=64"};
+  measure(state, [&] { return run_once(arguments); });
+}
+BENCHMARK_CAPTURE(models, dense, "llama-3.1-8b")->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(models, experts, "qwen3-30b-a3b")->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(models, experts_and_windows, "gpt-oss-20b")->Unit(benchmark::kMillisecond);
+
 /// Memory for a fraction of the batch: admission, preemption and recomputation all the time.
 void vllm_short_of_memory(benchmark::State& state) {
   const std::vector<std::string> arguments{"policy=vllm", "workload.trace=sharegpt", "workload.requests=100000",

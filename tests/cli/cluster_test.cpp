@@ -193,7 +193,6 @@ TEST_F(ClusterCli, WhatIsNotModelledSaysWhatComesNearest) {
   refused({"engine.speculative_config=x"},
           {"engine.speculative_config is not modelled", "nearest is workload.output_tokens"});
   refused({"lora=true"}, {"lora is not modelled", "nearest is the base model"});
-  refused({"data_parallel=2"}, {"nearest is replicas"});
 }
 
 // The smallest number of replicas for a rate: one fails, the answer is a number of GPUs.

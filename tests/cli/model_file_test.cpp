@@ -30,6 +30,14 @@ class ModelFile : public CliTest {
             {"vocab_size", 1000},
             {"torch_dtype", "bfloat16"}};
   }
+  /// The same with 8 experts, of which a token passes 2.
+  static json tiny_mixture() {
+    json config = tiny();
+    config["architectures"] = {"MixtralForCausalLM"};
+    config["num_local_experts"] = 8;
+    config["num_experts_per_tok"] = 2;
+    return config;
+  }
   void write_config(const json& config) const {
     std::filesystem::create_directories(file("tiny-llama"));
     write_text(file("tiny-llama/config.json"), config.dump(1));
@@ -83,33 +91,64 @@ TEST_F(ModelFile, KvCacheTakesTheCheckpointsType) {
   EXPECT_EQ(capacity("memory.kv_dtype=fp16"), 7629);
 }
 
-TEST_F(ModelFile, AMixtureOfExpertsIsRefusedByItsField) {
+TEST_F(ModelFile, ExpertsOfAnotherArchitectureAreRefusedByTheirField) {
   json config = tiny();
-  config["architectures"] = {"MixtralForCausalLM"};
   config["num_local_experts"] = 8;
+  config["index_topk"] = 2048;
   write_config(config);
   const Output run = spillway({"run", "model=tiny-llama/config.json"});
   EXPECT_EQ(run.code, 3);
   EXPECT_THAT(run.out, IsEmpty());
-  EXPECT_THAT(run.err, AllOf(HasSubstr("\"MixtralForCausalLM\" is not an architecture that is understood"),
-                             HasSubstr("at tiny-llama/config.json at /architectures/0"),
-                             HasSubstr("mixture-of-experts models are not modelled"),
+  EXPECT_THAT(run.err, AllOf(HasSubstr("is not known, and by its name it changes what the model computes"),
                              HasSubstr("at tiny-llama/config.json at /num_local_experts"),
+                             HasSubstr("sparse attention over tokens that an index selects is not modelled"),
                              HasSubstr("2 errors; nothing was run.")));
 }
 
-TEST_F(ModelFile, ALimitThatTheWindowSetsIsCalledSo) {
-  json config = tiny();
-  write_config(config);
-  EXPECT_THAT(spillway({"run", "model=tiny-llama", "engine.max_model_len=4000"}).err,
-              HasSubstr("engine.max_model_len=4000 is more than the 2048 positions of tiny-llama"));
-  config["sliding_window"] = 1024;
-  write_config(config);
-  const Output run = spillway({"run", "model=tiny-llama", "engine.max_model_len=2000"});
-  EXPECT_EQ(run.code, 2);
-  EXPECT_THAT(run.err, AllOf(HasSubstr("engine.max_model_len=2000 is more than the sliding window of 1024 tokens of "
-                                       "tiny-llama\n"),
-                             HasSubstr("use at most 1024")));
+TEST_F(ModelFile, AMixtureOfExpertsRuns) {
+  write_config(tiny_mixture());
+  const auto run = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> arguments{"run", "model=tiny-llama", "hardware=hgx-h100-8", "latency_model=roofline",
+                                       "workload.requests=20"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return spillway(arguments);
+  };
+  EXPECT_EQ(run({}).code, 0) << run({}).err;
+  EXPECT_THAT(run({"--json"}).out, HasSubstr("(expert_load=balanced)"));
+  const Output spread = run({"tensor_parallel=2", "data_parallel=4", "expert_parallel=8"});
+  EXPECT_EQ(spread.code, 0) << spread.err;
+  EXPECT_THAT(spread.out, HasSubstr("tiny-llama on 8 x h100-80gb-sxm"));
+  EXPECT_EQ(run({"expert_load=power_law:1.2"}).code, 0);
+  write_text(file("shares.json"), "[0.3, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1]");
+  EXPECT_EQ(run({"expert_load=shares.json"}).code, 0);
+}
+
+TEST_F(ModelFile, BadParallelismAndLoadsOfExpertsAreRefused) {
+  write_config(tiny_mixture());
+  const auto refused = [&](std::vector<std::string> more, const char* expected) {
+    std::vector<std::string> arguments{"run", "hardware=hgx-h100-8", "latency_model=roofline"};
+    if (!more.front().starts_with("model=")) more.emplace_back("model=tiny-llama");
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const Output run = spillway(arguments);
+    EXPECT_EQ(run.code, 2) << expected;
+    EXPECT_THAT(run.err, HasSubstr(expected));
+  };
+  refused({"expert_parallel=2"}, "it must divide the 1 GPU of a replica");
+  refused({"data_parallel=3", "expert_parallel=3"}, "it must divide the 8 experts of a layer");
+  refused({"tensor_parallel=4", "data_parallel=4"}, "tensor_parallel=4 times data_parallel=4 is more than the 8 GPUs");
+  refused({"expert_load=even"}, "unknown expert_load \"even\"");
+  refused({"expert_load=power_law:9"}, "power_law:9 has no exponent from 0 to 4");
+  write_text(file("short.json"), "[0.5, 0.5]");
+  refused({"expert_load=short.json"}, "has 2 shares, and a layer of the model has 8 experts");
+  write_text(file("half.json"), "[0.5, 0, 0, 0, 0, 0, 0, 0]");
+  refused({"expert_load=half.json"}, "sum to 0.5, not to 1");
+  refused({"model=llama-3.1-8b", "expert_load=power_law:1"}, "llama-3.1-8b has no experts");
+  refused({"model=llama-3.1-8b", "tensor_parallel=2", "expert_parallel=2"}, "it has no experts");
+  refused({"model=deepseek-v3", "tensor_parallel=8", "policy=select-n"},
+          "it plans with layers of equal size, and the model has 3 layers with a dense MLP and 58 with experts");
+  refused({"model=gpt-oss-20b", "policy=neo"}, "it plans with layers that take equal time");
+  refused({"data_parallel=2", "prefill_replicas=1", "decode_replicas=1"},
+          "data_parallel above 1 is not modelled beside prefill and decode pools");
 }
 
 TEST_F(ModelFile, ExplainPrintsEveryValueWithItsSource) {
@@ -121,7 +160,8 @@ TEST_F(ModelFile, ExplainPrintsEveryValueWithItsSource) {
     ASSERT_EQ(explained.code, 0) << explained.err;
     EXPECT_THAT(explained.out, AllOf(HasSubstr("tiny-llama (model)"), HasSubstr("hidden = 512\n"),
                                      HasSubstr("config.json: hidden_size"), HasSubstr("parameters = 13873664"),
-                                     HasSubstr("max_positions = 1024 tokens"), HasSubstr("lowered from 2048 to 1024")));
+                                     HasSubstr("max_positions = 2048 tokens"), HasSubstr("window = 1024 tokens"),
+                                     HasSubstr("layer_kinds = 4 dense, window 1024")));
   }
 }
 

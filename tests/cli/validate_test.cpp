@@ -178,13 +178,13 @@ TEST_F(Validate, WhatTheUserSaysCounts) {
 TEST_F(Validate, DevicesAndModelsWithoutAProfile) {
   json about = meta();
   about["hardware"]["device_name"] = "NVIDIA RTX PRO 6000";
-  about["model"] = "mistralai/Mixtral-8x7B";
+  about["model"] = "mistralai/Mixtral-9x7B";
   write_log(about, {row(0, 10.0, 10.5, 10.7)});
   const Output unknown = spillway({"validate", "log"});
   EXPECT_EQ(unknown.code, 2);
   EXPECT_THAT(unknown.err, AllOf(HasSubstr("no bundled hardware matches \"NVIDIA RTX PRO 6000\""),
                                  HasSubstr("give hardware=NAME or hardware=FILE"), HasSubstr("log/meta.json"),
-                                 HasSubstr("\"mistralai/Mixtral-8x7B\""), HasSubstr("give model=FILE")));
+                                 HasSubstr("\"mistralai/Mixtral-9x7B\""), HasSubstr("give model=FILE")));
   EXPECT_EQ(spillway({"validate", "log", "hardware=h100-80gb-sxm", "model=qwen1.5-7b"}).code, 0);
   about.erase("hardware");
   about.erase("model");

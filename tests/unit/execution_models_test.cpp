@@ -199,7 +199,7 @@ PlainTimes plain_fitted(const GpuProfile& gpu, const LlmModel& llm, std::int64_t
         prefill_time.fused(shape.chunks, sequences, context, longest, fitted.mixed_attention->model.decodes).seconds;
     attention = (1.0 - share) * attention + share * fused;
   }
-  const ElementwiseWork work = elementwise_work(llm, tensor_parallel);
+  const ElementwiseWork work = elementwise_work(llm, tensor_parallel, llm.ffn);
   const double hidden = real(n * llm.hidden) * bytes;
   times.layer += moving(work.kernels, real(n) * work.bytes_per_token) + 2.0 * reduced(hidden);
   times.before = moving(1.0, 2.0 * hidden) + reduced(hidden);
@@ -769,7 +769,7 @@ LlmModel other_llm() {
 TEST(ExecutionModels, Auto_WhenTablesAreOfThisModelAndOneGpu_ThenTakesThem) {
   EXPECT_EQ(resolved_latency_model(whole_gpu(), test_llm(), {}), "tables");
   EXPECT_EQ(resolved_latency_model(whole_gpu(), other_llm(), {}), "fitted");
-  EXPECT_EQ(resolved_latency_model(whole_gpu(), test_llm(), {.tensor_parallel = 2}), "fitted");
+  EXPECT_EQ(resolved_latency_model(whole_gpu(), test_llm(), {.parallelism = 2}), "fitted");
   GpuProfile gpu = whole_gpu();
   gpu.fitted.layers->model.model.clear();
   EXPECT_EQ(resolved_latency_model(gpu, other_llm(), {}), "fitted") << "nobody knows whose they are";
@@ -796,7 +796,7 @@ TEST(ExecutionModels, Auto_WhenKernelsAreMissing_ThenTakesLoggedIterationsElseTh
   gpu.fitted.iteration->model.model = "test-llm";
   EXPECT_EQ(resolved_latency_model(gpu, test_llm(), {}), "iterations");
   EXPECT_EQ(resolved_latency_model(gpu, other_llm(), {}), "roofline");
-  EXPECT_EQ(resolved_latency_model(gpu, test_llm(), {.tensor_parallel = 2}), "roofline");
+  EXPECT_EQ(resolved_latency_model(gpu, test_llm(), {.parallelism = 2}), "roofline");
   gpu.fitted.iteration.reset();
   EXPECT_EQ(resolved_latency_model(gpu, test_llm(), {}), "roofline");
   EXPECT_EQ(resolved_latency_model(plain_gpu(), test_llm(), {}), "roofline");

@@ -77,12 +77,11 @@ TEST(KvCapacity, Blocks_WhenTheModelIsSplit_ThenNetworkBuffersAndHalfTheBlockSiz
   const GpuProfile gpu = load_gpu("h100-80gb-sxm");
   const EngineProfile engine = load_engine("vllm-0.19");
   const KvCapacity one = kv_capacity(gpu, load_llm("llama-3.1-8b"), engine, {});
-  const KvCapacity two = kv_capacity(gpu, load_llm("llama-3.1-8b"), engine, {.tensor_parallel = 2});
+  const KvCapacity two = kv_capacity(gpu, load_llm("llama-3.1-8b"), engine, {.parallelism = 2});
   EXPECT_EQ(two.block_bytes * 2, one.block_bytes);
   EXPECT_EQ(two.non_torch, one.non_torch + Bytes(1'000'000'000));
   EXPECT_GT(two.blocks, one.blocks);
-  EXPECT_THROW(static_cast<void>(kv_capacity(gpu, load_llm("llama-3.1-8b"), engine, {.tensor_parallel = 3})),
-               ConfigError);
+  EXPECT_THROW(static_cast<void>(kv_capacity(gpu, load_llm("llama-3.1-8b"), engine, {.parallelism = 3})), ConfigError);
 }
 
 TEST(KvCapacity, Blocks_WhenMemoryOrUtilisationGrows_ThenNeverShrink) {
@@ -124,7 +123,7 @@ TEST(KvCapacity, Refusal_WhenNoDegreeHelps_ThenSaysSo) {
   EXPECT_EQ(refusal(gpu_of(4'000'000'000), load_llm("llama-3.1-70b"), {}).problems()[0].fix,
             "no tensor_parallel of 2, 4, 8 or 16 above 1 fits");
   // 40 heads: 16 does not divide them; 8 GPUs of 2 GB hold 3.2 GB of weights each.
-  EXPECT_EQ(refusal(gpu_of(2'000'000'000), load_llm("opt-13b"), {.tensor_parallel = 8}).problems()[0].fix,
+  EXPECT_EQ(refusal(gpu_of(2'000'000'000), load_llm("opt-13b"), {.parallelism = 8}).problems()[0].fix,
             "no tensor_parallel of 2, 4, 8 or 16 above 8 fits");
 }
 

@@ -344,7 +344,7 @@ TEST(Tensors, OfALongPrompt_GoToTheHostWhenReclaimed) {
   EXPECT_EQ(run.figures().peak_held, Bytes(96));
   EXPECT_EQ(run.borrower().moved_peer_out, Bytes(64 + 3 * 4));
   EXPECT_EQ(run.borrower().moved_d2h, Bytes(96 + 3 * 4));
-  EXPECT_EQ(run.borrower().moved_peer_in, Bytes(4 * (16 + 17 + 18 + 19)));
+  EXPECT_EQ(run.borrower().moved_peer_in, Bytes(4LL * (16 + 17 + 18 + 19)));
   EXPECT_EQ(run.borrower().moved_h2d, Bytes(4 * (20 + 21 + 22) + 96));
 }
 

@@ -116,8 +116,8 @@ TEST(Measurements, Attention_WhenKvIsInOneByte_ThenItsRowsAreApart) {
   EXPECT_TRUE(attention_rows(rows, false).empty());
 }
 
-// Of the collectives, all-reduces of 16-bit numbers count, by NCCL and by an engine's kernels in CUDA graphs, and NCCL's
-// all-gathers and reduce-scatters, as exchanges of expert parallelism.
+// Of the collectives, all-reduces of 16-bit numbers count, by NCCL and by an engine's kernels in CUDA graphs, and
+// NCCL's all-gathers and reduce-scatters, as exchanges of expert parallelism.
 TEST(Measurements, Collectives_WhenOthersAreThere_ThenTheyAreLeftOutAndCounted) {
   const Measurements rows = read_text(
       "op,backend,dtype,ranks,bytes,latency_us\nall_reduce,nccl,half,2,512,6\nall_reduce,vllm_graph,bfloat16,2,512,4\n"

@@ -72,7 +72,7 @@ std::vector<Tokens> tokens(std::size_t count, std::int64_t each) { return {count
 Queue queue_a() {
   return {.gpu_prompts = {{Tokens(1000)}},
           .gpu_decodes = 20,
-          .gpu_context = Tokens(20 * 500),
+          .gpu_context = Tokens(10'000),
           .cpu_decodes = tokens(60, 400)};
 }
 
@@ -105,7 +105,7 @@ TEST(NeoChoice, A_ByThePapersFormulas) {
   EXPECT_DOUBLE_EQ(choice.slack[1] / kMs, 8.8);
 }
 
-Queue queue_b() { return {.gpu_decodes = 20, .gpu_context = Tokens(20 * 500), .cpu_decodes = tokens(60, 400)}; }
+Queue queue_b() { return {.gpu_decodes = 20, .gpu_context = Tokens(10'000), .cpu_decodes = tokens(60, 400)}; }
 
 // B. The same decodes without a prompt. With n decodes in each sub-batch, slack_0 = 1 + 0.01 n + 0.2 - 0.04 n - 0.8 and
 // slack_1 = 1.2 + 0.01 n - 0.04 n - 0.8, both 0.4 - 0.03 n: 0.01 at 13. The 27th would take slack_0 to

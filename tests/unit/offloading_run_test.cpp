@@ -55,6 +55,40 @@ TEST(OffloadingRun, ALoad_LetsTheBatchGoOn) {
   EXPECT_EQ(run.result.statistics.engine.moved_d2h, Bytes(16'000));
 }
 
+/// Three layers, of which the second takes 500 ns longer than the others.
+class UnequalLayers final : public ExecutionModel {
+ public:
+  [[nodiscard]] std::int32_t layers() const override { return 3; }
+  [[nodiscard]] const LayerKinds& layer_kinds() const override { return kinds_; }
+  [[nodiscard]] IterationTime iteration(const BatchShape& shape) const override {
+    IterationTime time = alone_.iteration(shape);
+    time.kinds = {time.layer, time.layer + Duration(500)};
+    time.layer += Duration(166);
+    return time;
+  }
+  [[nodiscard]] CopyTime copy(Stream stream, std::int64_t copies, Bytes bytes, CopyMechanism mechanism) const override {
+    return alone_.copy(stream, copies, bytes, mechanism);
+  }
+
+ private:
+  TokenTimeModel alone_;
+  LayerKinds kinds_{.of_layer = {0, 1, 0}, .layers = {2, 1}};
+};
+
+// The requests above, 300 us apart. A computes 65 tokens in 2 * 65,001 + 65,501 = 195,503 ns, without copies beside it.
+// C computes 10 in 2 * 10,001 + 10,501 = 30,503 ns while A's blocks come in, so its layers run one by one. A's token
+// takes 2 * 1,001 + 1,501 = 3,503 ns.
+TEST(OffloadingRun, LayersOfTwoKinds_TakeTheirOwnTimes) {
+  const UnequalLayers model;
+  const Replay run = replay(
+      "vllm", {}, layout(6, 100),
+      {prompt(0, {1, 2, 3, 4}), prompt(300'000, {5, 6, 7, 8}), prompt(600'000, {1, 2, 3, 4}), request(600'000, 10, 1)},
+      model);
+  EXPECT_EQ(run.of(0).end, SimTime(195'503));
+  EXPECT_EQ(run.of(3).end, SimTime(630'503));
+  EXPECT_EQ(run.of(2).end, SimTime(634'006));
+}
+
 /// Starting a copy of a block keeps the CPU busy for 100 ns, and the connector's CPU time holds up an iteration.
 class BusyWorker final : public ExecutionModel {
  public:

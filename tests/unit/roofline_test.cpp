@@ -113,6 +113,55 @@ TEST(Roofline, Iteration_WhenAChunkHasALongContext_ThenReadingItCounts) {
   EXPECT_EQ(time_of(no_engine(), {.chunks = chunks}).layer, Duration(127'152));
 }
 
+/// test_llm() with 8 experts of width 500 in place of the MLP, of which a token passes 2.
+LlmModel llm_of_experts() {
+  LlmModel llm = test_llm();
+  llm.ffn = 0;
+  llm.experts = Experts{.count = 8, .top_k = 2, .width = 500};
+  return llm;
+}
+
+// Four sequences that attend to 400 tokens together. GEMMs, all memory bound:
+//   QKV (4,000,000 + 4 * 6000) B / 0.5e12 B/s = 8.048 us; output (2,000,000 + 4 * 4000) B: 4.032;
+//   router 1000 -> 8: (16,000 + 4 * 2016) B: 0.048128; sum 12.128128, + 3 of overhead
+// experts: 8 rows, one for each expert: 8 * 3,000,000 B / 0.5e12 B/s = 48 us of weights, 8 * 4000 B = 0.064 of rows,
+//   against 8 * 3e6 FLOP / 50e12 FLOP/s; + 5 kernels
+// attention: (400 * 2000 + 4 * 4000) B / 0.25e12 B/s = 3.264 us, + 2
+// elementwise, without an activation: 4 * 2 (8000 + 3000 + 2000) B / 0.5e12 B/s = 0.208 us, + 4 kernels
+// layer 15.128128 + 53.064 + 5.264 + 4.208 = 77.664128 us
+TEST(Roofline, Iteration_WhenALayerHasExperts_ThenEqualsTheHandDerivation) {
+  const auto model = make_roofline(test_gpu(), llm_of_experts(), no_engine(), 1, 2);
+  const IterationTime time = model->iteration(decode(4, 400));
+  EXPECT_EQ(time.layer, Duration(77'664));
+  EXPECT_FALSE(model->layer_kinds().several());
+}
+
+// Two groups of one GPU, each with 4 sequences and all heads, and half of the experts: 16 pairs, 8 of them on either
+// GPU, on 4 experts of 6 us: 24.064 us instead of 48.064. Tokens of both groups are gathered and the sums scattered, as
+// much as an all-reduce of 8 * 2000 B over two GPUs: 10 us + 16,000 B / 100e9 B/s = 10.16 us. Heads are not split, so
+// there is no other exchange: 77.664128 - 24 + 10.16 = 63.824128 us.
+TEST(Roofline, Iteration_WhenGroupsShareExperts_ThenEachComputesItsRequests) {
+  const auto model = make_roofline(test_gpu(), llm_of_experts(), no_engine(), {1, 2, 2}, 2);
+  const IterationTime time = model->iteration(decode(8, 800));
+  EXPECT_EQ(time.layer, Duration(63'824));
+  EXPECT_NEAR(time.shares.network, 2 * 10.16e-6, 1e-12);
+}
+
+// One layer of two over a window of 64 tokens: 256 of 400 tokens, 144 * 2000 B / 0.25e12 B/s = 1.152 us less. The mean
+// layer takes half of that less.
+TEST(Roofline, Iteration_WhenALayerHasAWindow_ThenItsDecodesReadLess) {
+  LlmModel llm = test_llm();
+  llm.set_layers(std::vector<LayerKind>{{false, 64}, {false, 0}});
+  const auto model = make_roofline(test_gpu(), llm, no_engine(), 1, 2);
+  const IterationTime time = model->iteration(decode(4, 400));
+  const Duration full = time_of(no_engine(), decode(4, 400)).layer;
+  EXPECT_EQ(time.kinds[0], full - Duration(1'152));
+  EXPECT_EQ(time.kinds[1], full);
+  EXPECT_EQ(time.layer, full - Duration(576));
+  EXPECT_EQ(model->all_layers(time), full * 2 - Duration(1'152));
+  EXPECT_EQ(model->length(time), time.before + full * 2 - Duration(1'152) + time.after);
+}
+
 // Two GPUs, half the heads and half the MLP each:
 //   QKV 1000 -> 1000: 4.008 us; output 500 -> 1000: 2.006; up and gate 1000 -> 2000: 8.012; down 1000 -> 1000: 4.008;
 //   sum 18.034, + 4; attention (100 * 1000 + 2000) B / 0.25e12 B/s = 0.408, + 2;
@@ -285,7 +334,7 @@ TEST(Roofline, Shares_WhenSummed_ThenGiveTheIterationUpToRounding) {
               .decode_sequences = 32, .decode_context = Tokens(9'999), .chunks = chunks, .sampled_sequences = 33}}) {
       const IterationTime time = model.iteration(shape);
       const double slack = 0.5e-9 * (model.layers() + 2.01);
-      EXPECT_LE(std::abs(sum(time.shares) - seconds_of(time, model.layers())), slack) << name;
+      EXPECT_LE(std::abs(sum(time.shares) - to_seconds(model.length(time))), slack) << name;
     }
   });
 }
