@@ -24,6 +24,7 @@ if [[ ! -f $table ]]; then
   echo "error: $table, the table of measurements, does not exist; see experiments/validation/README.md" >&2
   exit 1
 fi
+. experiments/validation/error-table.sh
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
@@ -58,10 +59,7 @@ while read -r system backend model format tp isl osl clients varies ttft tpot; d
     workload.trace=uniform workload.input_tokens="$(lengths "$isl" "$varies")" \
     workload.output_tokens="$(lengths "$osl" "$varies")" workload.concurrency="$clients" \
     workload.requests=$((10 * clients)) engine.max_num_batched_tokens=8192 engine.max_num_seqs=1024 \
-    engine.prefix_caching=false "$@" --json --progress off |
-    awk '/"mean_(ttft|tpot)_ms": \{/ { inside = 1; name = /ttft/ ? "ttft" : "tpot" }
-      inside && /"value":/ { gsub(/[^0-9.e+-]/, "", $2); value[name] = $2; inside = 0 }
-      END { print value["ttft"], value["tpot"] }')
+    engine.prefix_caching=false "$@" --json --progress off | means)
   echo "$system $backend $model $format $tp $isl $osl $clients $ttft $tpot $simulated"
 done <"$work/settings.txt" >"$work/results.txt"
 
@@ -74,21 +72,6 @@ if $rows; then
   echo
 fi
 
-# Median bias, and median, p90 and largest size of the errors in the column of stdin.
-statistics() {
-  sort -g | awk '{ v[NR - 1] = $1 } function quantile(w, q,  at, low) { at = q * (NR - 1); low = int(at)
-      return low + 1 < NR ? w[low] + (at - low) * (w[low + 1] - w[low]) : w[low] }
-    END { for (i = 0; i < NR; ++i) { size = v[i] < 0 ? -v[i] : v[i]
-        for (j = i; j > 0 && s[j - 1] > size; --j) s[j] = s[j - 1]
-        s[j] = size }
-      printf "%+.1f%% / %.1f%% / %.1f%% / %.1f%%", 100 * quantile(v, 0.5), 100 * quantile(s, 0.5),
-        100 * quantile(s, 0.9), 100 * s[NR - 1] }'
-}
-line() {  # name, then the results on stdin
-  cat >"$work/part.txt"
-  echo "| $1 | $(wc -l <"$work/part.txt") | $(awk '{ print $12 / $10 - 1 }' "$work/part.txt" | statistics) |" \
-    "$(awk '{ print $11 / $9 - 1 }' "$work/part.txt" | statistics) |"
-}
 echo "| system, server, model, GPUs | rows | TPOT: bias / median / p90 / worst | TTFT: the same |"
 echo "|---|---|---|---|"
 cut -d' ' -f1-5 "$work/results.txt" | sort -u -k1,3 -k5,5n | while read -r system backend model format tp; do
