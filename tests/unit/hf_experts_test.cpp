@@ -184,6 +184,16 @@ TEST(HfExperts, GptOss_WhenRead_ThenOnlyExpertsAreInFourBits) {
   EXPECT_EQ(llm.expert_width_per_gpu({2, 1, 1}), 1440);
 }
 
+// The format itself means experts alone, also where the file does not list what stays in 16 bits. The LM head is never
+// quantised then.
+TEST(HfExperts, Mxfp4_WhenNothingIsListed_ThenAttentionStaysInSixteenBits) {
+  json config = gpt_oss();
+  config["quantization_config"].erase("modules_to_not_convert");
+  const LlmModel llm = read(config);
+  EXPECT_EQ(llm.weights_per_gpu(1), read(gpt_oss()).weights_per_gpu(1));
+  EXPECT_FALSE(llm.quantized->covers(LinearPart::attention));
+}
+
 // QKV 3072 * 8192, output 6144 * 3072, norms of queries and keys (48 + 8) * 128, router 3072 * 256 + 256, experts
 // 256 * 3 * 3072 * 1536, norms 6,144: 3,668,718,848. 62 of them, 2 * 200,064 * 3072, a norm: 228,689,764,864.
 TEST(HfExperts, MiniMaxM2_WhenRead_ThenParametersAreThePublishedOnes) {
@@ -285,7 +295,7 @@ TEST(HfExperts, Quantised_WhenRoutersAreListed_ThenTheyStayInSixteenBits) {
   EXPECT_TRUE(llm.quantized->attention);
   // A layer: (18,874,368 + 603,979,776) bytes with 4 bytes for each 128 x 128 of them, and 2 bytes of the router.
   const std::int64_t linear = 18'874'368 + 603'979'776;
-  EXPECT_EQ(llm.layer_weights_per_gpu({true, 0}, 1), Bytes(linear + linear / 16'384 * 4 + 2 * 262'144));
+  EXPECT_EQ(llm.layer_weights_per_gpu({true, 0}, 1), Bytes(linear + linear / 16'384 * 4 + 524'288));
 }
 
 struct Split {
