@@ -80,9 +80,9 @@ bool same_but_for_case(std::string_view a, std::string_view b) {
 }
 
 /// Other families whose names resemble an understood one, in small letters and without '_'.
-constexpr auto kOtherFamilies = std::to_array<std::string_view>(
-    {"bloomz", "gemma3n", "gemma3ntext", "gptneo", "internlm2ve", "llamba", "llava", "ministral", "mixtral", "olmoe",
-     "phi3v", "phimoe", "qwen2moe", "qwen2vl", "qwen3moe", "qwen3vl"});
+constexpr auto kOtherFamilies =
+    std::to_array<std::string_view>({"bloomz", "gemma3n", "gemma3ntext", "gptneo", "internlm2ve", "llamba", "llava",
+                                     "ministral", "phi3v", "phimoe", "qwen2vl", "qwen3vl"});
 
 /// "LlamaForCausalLM" and "llama" -> "llama": the part of a name that identifies the family.
 std::string stem_of(std::string_view name) {
@@ -178,7 +178,8 @@ const HfArchitecture* find_architecture(HfObject& root) {
   known.reserve(rows.size());
   for (const HfArchitecture& one : rows) known.emplace_back(key(one));
   const std::string near = meant_architecture(name, known);
-  root.fail(listed ? root.pointer("architectures") / 0 : root.pointer("model_type"),
+  // The list is at the root of the file, also where the language model is below text_config.
+  root.fail(listed ? json::json_pointer("/architectures/0") : root.pointer("model_type"),
             fmt::format("\"{}\" is not an architecture that is understood", name),
             (near.empty() ? std::string() : fmt::format("did you mean \"{}\"? ", near)) +
                 fmt::format("known: {}", fmt::join(known, ", ")));

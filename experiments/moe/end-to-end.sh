@@ -5,28 +5,12 @@
 #
 # DATA/e2e/silicon_visible.csv holds the measurements (default: ../shared/data): ai-dynamo/aiconfigurator 095f58a,
 # silicon_sample.csv, Apache-2.0. --rows prints every setting too. key=value changes every run, such as
-# expert_load=power_law:1.2. Aggregated serving only. A row that repeats another measurement counts once. Rows that name
-# more GPUs than a server has do not count.
+# expert_load=power_law:1.2. Aggregated serving only. A row that repeats another measurement counts once. Rows do not
+# count that name pipeline parallelism, more than eight GPUs, or other numbers of GPUs for attention and for experts.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
-rows=false
-data=../shared/data
-if [[ $# -gt 0 && $1 == --rows ]]; then
-  rows=true
-  shift
-fi
-if [[ $# -gt 0 && $1 != *=* ]]; then
-  data=$1
-  shift
-fi
-table=$data/e2e/silicon_visible.csv
-if [[ ! -f $table ]]; then
-  echo "error: $table, the table of measurements, does not exist; see experiments/moe/README.md" >&2
-  exit 1
-fi
 . experiments/validation/error-table.sh
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+take_arguments "$@"
 
 # One line per setting: system backend version model format tp dp ep isl osl concurrency varies ttft tpot.
 awk -F, 'NR == 1 { for (i = 1; i <= NF; ++i) at[$i] = i; next }
@@ -85,7 +69,7 @@ while read -r system backend version model format tp dp ep isl osl clients varie
     workload.trace=uniform workload.input_tokens="$(lengths "$isl" "$varies")" \
     workload.output_tokens="$(lengths "$osl" "$varies")" workload.concurrency="$clients" \
     workload.requests=$((10 * clients)) engine.max_num_batched_tokens=8192 engine.max_num_seqs=1024 \
-    engine.prefix_caching=false "$@" --json --progress off 2>"$work/error.txt" | means); then
+    engine.prefix_caching=false "${changes[@]}" --json --progress off 2>"$work/error.txt" | means); then
     echo "$system $backend $model $format $tp/$dp/$ep: $(head -1 "$work/error.txt")" >>"$work/refused.txt"
     continue
   fi

@@ -9,24 +9,8 @@
 # H200 contradict the others and do not count.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
-rows=false
-data=../shared/data
-if [[ $# -gt 0 && $1 == --rows ]]; then
-  rows=true
-  shift
-fi
-if [[ $# -gt 0 && $1 != *=* ]]; then
-  data=$1
-  shift
-fi
-table=$data/e2e/silicon_visible.csv
-if [[ ! -f $table ]]; then
-  echo "error: $table, the table of measurements, does not exist; see experiments/validation/README.md" >&2
-  exit 1
-fi
 . experiments/validation/error-table.sh
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+take_arguments "$@"
 
 # One line per setting: system backend model format tp isl osl concurrency varies ttft tpot. Clients of the rows of
 # 2025-10 draw lengths from 0.8 to 1 of the nominal ones; the others send nominal lengths.
@@ -59,7 +43,7 @@ while read -r system backend model format tp isl osl clients varies ttft tpot; d
     workload.trace=uniform workload.input_tokens="$(lengths "$isl" "$varies")" \
     workload.output_tokens="$(lengths "$osl" "$varies")" workload.concurrency="$clients" \
     workload.requests=$((10 * clients)) engine.max_num_batched_tokens=8192 engine.max_num_seqs=1024 \
-    engine.prefix_caching=false "$@" --json --progress off | means)
+    engine.prefix_caching=false "${changes[@]}" --json --progress off | means)
   echo "$system $backend $model $format $tp $isl $osl $clients $ttft $tpot $simulated"
 done <"$work/settings.txt" >"$work/results.txt"
 

@@ -1,5 +1,27 @@
-# Error tables of settings of whole servers; sourced by scripts. A line of results has eight fields of the setting, then
-# measured TTFT and TPOT, then simulated TTFT and TPOT, in ms.
+# Error tables of settings of whole servers; sourced by scripts, which take [--rows] [DATA] [key=value ...]. A line of
+# results has eight fields of the setting, then measured TTFT and TPOT, then simulated TTFT and TPOT, in ms.
+
+# Sets rows, data, table and changes (the key=value arguments) from a script's arguments; work is a folder for its files.
+take_arguments() {
+  rows=false
+  data=../shared/data
+  if [[ $# -gt 0 && $1 == --rows ]]; then
+    rows=true
+    shift
+  fi
+  if [[ $# -gt 0 && $1 != *=* ]]; then
+    data=$1
+    shift
+  fi
+  changes=("$@")
+  table=$data/e2e/silicon_visible.csv
+  if [[ ! -f $table ]]; then
+    echo "error: $table, the table of measurements, does not exist; see experiments/validation/README.md" >&2
+    exit 1
+  fi
+  work=$(mktemp -d)
+  trap 'rm -rf "$work"' EXIT
+}
 
 # Median bias, and median, p90 and largest size of the errors in the column of stdin.
 statistics() {

@@ -6,6 +6,12 @@
 
 namespace spillway::hwmodels {
 
+LayerKinds layer_kinds_of(const LlmModel& llm) {
+  LayerKinds kinds{.of_layer = llm.kind_of_layer};
+  for (const std::uint8_t kind : kinds.of_layer) ++kinds.layers[kind];
+  return kinds;
+}
+
 void refuse_without_all_reduce(std::string_view gpu, std::int64_t tensor_parallel) {
   throw ConfigError(
       fmt::format("{} has no figures for all-reduce, which tensor_parallel={} needs", gpu, tensor_parallel),

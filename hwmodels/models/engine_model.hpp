@@ -43,6 +43,9 @@ class EngineModel : public ExecutionModel {
   LayerKinds kinds_;
 };
 
+/// Which layers of the model take equal time.
+[[nodiscard]] LayerKinds layer_kinds_of(const LlmModel& llm);
+
 /// Throws ConfigError: tensor_parallel needs all-reduce figures, which the profile lacks.
 [[noreturn]] void refuse_without_all_reduce(std::string_view gpu, std::int64_t tensor_parallel);
 

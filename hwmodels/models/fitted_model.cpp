@@ -324,7 +324,7 @@ class HeadAttention {
 class FittedModel final : public EngineModel {
  public:
   FittedModel(const Deployed& on, std::int64_t kv_dtype_bytes, const OpScales& scales)
-      : EngineModel({on.gpu, on.engine, on.llm.layers, scales}, kinds_of(on.llm)),
+      : EngineModel({on.gpu, on.engine, on.llm.layers, scales}, layer_kinds_of(on.llm)),
         scales_(with_engine(scales, on.engine)),
         elementwise_(elementwise_of(on.gpu, plain_gemm(on.gpu.fitted, on.llm).model)),
         groups_(on.parallelism.data),
@@ -403,13 +403,6 @@ class FittedModel final : public EngineModel {
     std::size_t body = 0;
     std::int64_t window = 0;
   };
-
-  static LayerKinds kinds_of(const LlmModel& llm) {
-    LayerKinds kinds{.of_layer = llm.kind_of_layer};
-    if (!kinds.several()) return kinds;
-    for (const std::uint8_t kind : kinds.of_layer) ++kinds.layers[kind];
-    return kinds;
-  }
 
   static LatentAttentionModel latent_model(const GpuProfile& gpu) {
     return {.flops = gpu.prefill_attention_efficiency * gpu.peak_flops,

@@ -77,7 +77,7 @@ class Roofline final : public EngineModel {
  public:
   Roofline(const GpuProfile& gpu, const LlmModel& llm, const EngineProfile& engine, const Parallelism& parallelism,
            std::int64_t kv_dtype_bytes, const OpScales& scales, const ExpertLoad& load)
-      : EngineModel({gpu, engine, llm.layers, scales}, kinds_of(llm)), groups_(parallelism.data) {
+      : EngineModel({gpu, engine, llm.layers, scales}, layer_kinds_of(llm)), groups_(parallelism.data) {
     set_bodies(gpu, llm, parallelism);
     if (llm.experts) set_experts(gpu, llm, parallelism, load);
     set_attention(gpu, llm, parallelism.tensor, kv_dtype_bytes);
@@ -111,13 +111,6 @@ class Roofline final : public EngineModel {
     std::size_t body = 0;
     std::int64_t window = 0;
   };
-
-  static LayerKinds kinds_of(const LlmModel& llm) {
-    LayerKinds kinds{.of_layer = llm.kind_of_layer};
-    if (!kinds.several()) return kinds;
-    for (const std::uint8_t kind : kinds.of_layer) ++kinds.layers[kind];
-    return kinds;
-  }
 
   void set_bodies(const GpuProfile& gpu, const LlmModel& llm, const Parallelism& parallelism) {
     const double compute = gpu.gemm_compute_efficiency * gpu.peak_flops;

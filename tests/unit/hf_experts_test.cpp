@@ -252,6 +252,13 @@ TEST(HfExperts, Layers_WhenEverySecondHasExperts_ThenTheOthersAreDense) {
   EXPECT_EQ(llm.kind_of_layer, (std::vector<std::uint8_t>{0, 1, 0, 0}));
 }
 
+TEST(HfExperts, UnknownClass_WhenItWrapsALanguageModel_ThenThePointerIsThatOfTheFile) {
+  const std::string problems = problems_of(
+      {{"architectures", {"Qwen3_5MoeForConditionalGeneration"}}, {"text_config", {{"linear_num_key_heads", 16}}}});
+  EXPECT_THAT(problems, HasSubstr("| models/my-model/config.json at /architectures/0"));
+  EXPECT_THAT(problems, HasSubstr("at /text_config/linear_num_key_heads"));
+}
+
 struct Bad {
   const char* name;
   const char* patch;
