@@ -250,6 +250,11 @@ HostProfile load_host(std::string_view name_or_file) {
   host.dram_peak = bandwidth_or_null(in, "dram_peak");
   host.cpu_attention_efficiency = in.number("cpu_attention_efficiency", "1", kEfficiency);
   host.cpu_attention_launch_seconds = in.number_or_zero("cpu_attention_launch", "s", kSeconds);
+  for (const std::int64_t rows : HostProfile::kGemmRows) {
+    const std::string key = fmt::format("gemm_flops_{}_rows", rows);
+    const std::optional<double> flops = in.optional_number_or_null(key.c_str(), "FLOP/s", kFlops);
+    if (flops) host.gemm_flops.push_back({rows, *flops});
+  }
   host.sockets = in.integer_or_one("sockets", "1", 64);
   in.require(host.sockets <= host.cores, "sockets", fmt::format("exceeds the {} cores", host.cores));
   in.require(host.threads >= host.cores, "threads", fmt::format("must be at least the {} cores", host.cores));

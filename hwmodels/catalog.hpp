@@ -122,6 +122,14 @@ struct HostProfile {
   std::optional<BytesPerSecond> dram_peak;                  // of the memory channels; empty: no figure
   double cpu_attention_efficiency = 0.0;                    // share of dram_bandwidth, in (0, 1]
   double cpu_attention_launch_seconds = 0.0;                // fixed cost of a call, whatever KV it reads
+  /// FLOP/s of products of x[rows, k] with 16-bit weights on the cores of one socket: gemm_flops_<rows>_rows for some
+  /// of kGemmRows, ascending; empty: no figure.
+  struct GemmRate {
+    std::int64_t rows = 0;
+    double flops = 0.0;
+  };
+  static constexpr std::array<std::int64_t, 4> kGemmRows{1, 64, 512, 4096};
+  std::vector<GemmRate> gemm_flops{};
   std::int64_t sockets = 1;  // they share dram_bandwidth equally: a process reads the memory of one
 };
 

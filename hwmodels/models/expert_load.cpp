@@ -85,12 +85,20 @@ ExpertLoad ExpertLoad::shares(std::vector<double> shares) {
   return load;
 }
 
+ExpertLoad ExpertLoad::elsewhere() {
+  ExpertLoad load;
+  load.kind_ = Kind::elsewhere;
+  return load;
+}
+
 std::string ExpertLoad::name() const {
   switch (kind_) {
     case Kind::balanced:
       return "balanced";
     case Kind::power_law:
       return fmt::format("power_law_{}", alpha_);
+    case Kind::elsewhere:
+      return "elsewhere";
     case Kind::shares:
       break;
   }

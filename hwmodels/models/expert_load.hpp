@@ -40,7 +40,7 @@ struct RankLoad {
 
 class ExpertLoad {
  public:
-  enum class Kind : std::uint8_t { balanced, power_law, shares };
+  enum class Kind : std::uint8_t { balanced, power_law, shares, elsewhere };
   /// Which of the experts with equally many rows takes a pair that rounding left: the one with the larger x, or the
   /// first one, so that a few tokens all go to one GPU.
   enum class Ties : std::uint8_t { by_draw, in_order };
@@ -51,12 +51,15 @@ class ExpertLoad {
   /// One share per expert: each from 0 to 1, their sum 1 within 1e-6. Throws ConfigError for any others.
   [[nodiscard]] static ExpertLoad shares(std::vector<double> shares);
 
+  /// The execution model times no routed experts: a policy that places them times what it computes where.
+  [[nodiscard]] static ExpertLoad elsewhere();
+
   [[nodiscard]] Kind kind() const { return kind_; }
   [[nodiscard]] double alpha() const { return alpha_; }
   [[nodiscard]] Ties ties() const { return ties_; }
   /// Empty unless made by shares().
   [[nodiscard]] const std::vector<double>& expert_shares() const { return shares_; }
-  /// "balanced", "power_law_1.2", "shares".
+  /// "balanced", "power_law_1.2", "shares", "elsewhere".
   [[nodiscard]] std::string name() const;
 
  private:

@@ -395,7 +395,7 @@ class FittedModel final : public EngineModel {
     std::int64_t layers = 0;
     std::vector<Linear> linears{};
     ElementwiseWork work{};
-    MoeTime experts{};
+    std::optional<MoeTime> experts{};  // empty where they are timed elsewhere
   };
   /// Layers of one kind.
   struct Layers {
@@ -490,7 +490,7 @@ class FittedModel final : public EngineModel {
     if (routed) add_router(body, on);
     if (dense > 0) add_mlp(body, on, dense / on.parallelism.tensor);
     body.work = elementwise_work(on.llm, on.parallelism.tensor, dense);
-    if (!routed) return;
+    if (!routed || on.load.kind() == ExpertLoad::Kind::elsewhere) return;
     const MoeShape shape = expert_shape(on.llm, on.parallelism);
     const FittedMoe& moe = *expert_kernels(on.gpu, on.llm, on.parallelism, on.expert_kernel);
     body.experts = MoeTime(moe.model, shape, on.load);
@@ -604,7 +604,7 @@ class FittedModel final : public EngineModel {
   void add_experts(TimeShares& layer, const Body& body, std::int64_t tokens) const {
     const ByExperts& experts = by_experts_.use(tokens, [&](std::int64_t count) {
       ByExperts entry;
-      entry.time = body.experts.at(count);
+      if (body.experts) entry.time = body.experts->at(count);
       entry.time.seconds *= scales_.gemm;
       entry.exchange = scales_.gemm * group_reduction_.seconds(real(count) * hidden_bytes_);
       return entry;
@@ -680,7 +680,8 @@ std::unique_ptr<ExecutionModel> make_fitted_model(const GpuProfile& gpu, const L
                                                                  : "prefill_attention"),
                       "latency_model", "use latency_model=auto, or fit the missing kernels with calibrate fit");
   }
-  if (llm.experts && expert_kernels(gpu, llm, parallelism, expert_kernel) == nullptr) {
+  const bool times_experts = llm.experts && load.kind() != ExpertLoad::Kind::elsewhere;
+  if (times_experts && expert_kernels(gpu, llm, parallelism, expert_kernel) == nullptr) {
     throw ConfigError({no_expert_kernels(gpu, llm, expert_kernel)});
   }
   if (parallelism.gpus() > 1 && !reduction_of(gpu.fitted, engine) && !gpu.all_reduce) {

@@ -79,7 +79,8 @@ class Roofline final : public EngineModel {
            std::int64_t kv_dtype_bytes, const OpScales& scales, const ExpertLoad& load)
       : EngineModel({gpu, engine, llm.layers, scales}, layer_kinds_of(llm)), groups_(parallelism.data) {
     set_bodies(gpu, llm, parallelism);
-    if (llm.experts) set_experts(gpu, llm, parallelism, load);
+    times_experts_ = llm.experts && load.kind() != ExpertLoad::Kind::elsewhere;
+    if (times_experts_) set_experts(gpu, llm, parallelism, load);
     set_attention(gpu, llm, parallelism.tensor, kv_dtype_bytes);
     set_elementwise(gpu, llm);
     if (parallelism.tensor > 1) set_network(*gpu.all_reduce, llm, parallelism.tensor);
@@ -224,7 +225,7 @@ class Roofline final : public EngineModel {
     TimeShares layer;
     for (const Gemm& gemm : body.gemms) gemm.add_to(layer, own);
     layer.memory += body.elementwise.at(own);
-    if (body.routed) experts_.add_to(layer, static_cast<std::int64_t>(all));
+    if (body.routed && times_experts_) experts_.add_to(layer, static_cast<std::int64_t>(all));
     const double others = layer.compute + layer.memory;
     if (latent_) {
       add_latent(layer, shape, layers.window);
@@ -279,6 +280,7 @@ class Roofline final : public EngineModel {
   std::int64_t groups_;
   std::vector<Body> bodies_;
   std::vector<Layers> layers_;  // by kind
+  bool times_experts_ = false;
   ExpertWork experts_{};
   std::optional<LatentAttentionTime> latent_;
   double attention_scale_ = 1.0;  // of latent attention

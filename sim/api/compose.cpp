@@ -295,6 +295,7 @@ PolicyInfo compose_weights(const PolicyInfo& base, const PolicyInfo& weights) {
   info.figures.insert(info.figures.end(), figures.begin(), figures.end());
   info.shares_prefixes = base.shares_prefixes && weights.shares_prefixes;
   info.streams.weights = true;
+  info.places_experts = weights.places_experts;
   if (weights.default_engine) info.default_engine = weights.default_engine;
   info.engine_defaults = merged(weights.engine_defaults, base.engine_defaults);
   if (!beside) {

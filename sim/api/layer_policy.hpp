@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "sim/api/execution_model.hpp"
+#include "sim/api/experts.hpp"
 #include "sim/api/figure.hpp"
 #include "sim/api/layer_rule.hpp"
 #include "sim/api/parameter.hpp"
@@ -47,6 +48,7 @@ struct Deployment {
   double peak_flops = 0.0;                          // of the GPU, FLOP/s; 0: unknown
   double memory_bandwidth = 0.0;                    // of the GPU, bytes/s; 0: unknown
   std::int64_t gpus = 1;                            // in the server; they share its bus
+  std::optional<ExpertDeployment> experts{};        // for a policy that places them
   Tokens positions{};                               // the longest sequence of the model; 0: unknown
   Settings chosen{};                                // Layout::chosen, once there is a layout
   /// PolicyInfo::layer_copies of the run.

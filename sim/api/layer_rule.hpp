@@ -16,7 +16,7 @@ enum class Stream : std::uint8_t {
   d2h,
   peer_in,  // the links to other GPUs, both ways
   peer_out,
-  cpu,  // attention on the host's CPU
+  cpu,  // attention or experts on the host's CPU
 };
 inline constexpr int kStreams = 6;
 
@@ -36,16 +36,19 @@ enum class Wait : std::uint8_t {
   cpu_attention,
   queries,  // are on the way to the CPU
   outputs,  // are on the way back
+  experts,  // on the CPU, the way there and back included
 };
-inline constexpr std::size_t kWaits = 6;
+inline constexpr std::size_t kWaits = 7;
 [[nodiscard]] constexpr Wait wait_for(std::int32_t owner) { return static_cast<Wait>(owner); }
-[[nodiscard]] constexpr bool waits_for_cpu(Wait wait) { return wait >= Wait::cpu_attention; }
+[[nodiscard]] constexpr bool waits_for_cpu_attention(Wait wait) {
+  return wait >= Wait::cpu_attention && wait <= Wait::outputs;
+}
 
-/// One copy, as a layer rule issues it, or one piece of attention on the CPU, whose bytes cross no link.
+/// One copy, as a layer rule issues it, or one piece of work on the CPU, whose bytes cross no link.
 struct Copy {
   Stream stream = Stream::h2d;        // not compute
   std::int32_t layer = 0;             // what is copied, numbered by the rule
-  Bytes bytes{};                      // charged to the link; cpu: KV that the CPU reads
+  Bytes bytes{};                      // charged to the link; cpu: KV or weights that the CPU reads
   Duration launch{};                  // fixed part; a slower link does not stretch it
   Duration transfer{};                // bytes / bandwidth of an idle link, rounded by the copy model
   std::int32_t tag = 0;               // free for the rule
@@ -58,6 +61,19 @@ class CopySink {
  public:
   virtual ~CopySink() = default;
   virtual void issue(const Copy& copy) = 0;
+};
+
+/// What the compute stream does next within a layer.
+struct LayerWork {
+  enum class Kind : std::uint8_t {
+    none,     // nothing more: the next layer may start
+    waits,    // a copy must end first
+    computes  // from now on
+  };
+  Kind kind = Kind::none;
+  Duration time{};           // computes: how long
+  bool arithmetic = false;   // computes: bound by arithmetic, not by memory
+  Wait wait = Wait::layers;  // waits: for copies of the rule, or for something else
 };
 
 /// A pure state machine over layers and copies.
@@ -88,6 +104,11 @@ class CopySink {
 ///    where the first step of `layer` is next. If the state and the streams are then as they were one layer before, all
 ///    of these layers repeat that one. For `count` of them, `repeat(first, count)` may replace all calls and must have
 ///    the same effect.
+///  * A rule that works_in_layers() has work on the compute stream of its own after a layer's step: routed experts,
+///  each
+///    of which may wait for its weights. `work(layer, sub_batch)` is called when the step has ended, again when the
+///    work that it returned has ended, and while it waits after the last at_copy_done of an instant, until it returns
+///    `none`. Copies issued in it start no earlier than this instant. Only then does the next layer start.
 ///  * Several rules may share the streams: weights, KV slots, the blocks that requests swap. A rule hears only of its
 ///    own copies, which may queue behind those of others, and a step computes when every rule is ready.
 ///  * A rule that leaves a step waiting with no copy in flight deadlocks. The executor reports a broken invariant.
@@ -109,6 +130,11 @@ class LayerRule {
   /// What a step waits for, while it is not ready.
   [[nodiscard]] virtual Wait waits_for(std::int32_t /*layer*/, std::int32_t /*sub_batch*/) const {
     return Wait::layers;
+  }
+  /// Constant for an iteration.
+  [[nodiscard]] virtual bool works_in_layers() const { return false; }
+  [[nodiscard]] virtual LayerWork work(std::int32_t /*layer*/, std::int32_t /*sub_batch*/, CopySink& /*sink*/) {
+    return {};
   }
   virtual void at_layers_end(CopySink& /*sink*/) {}
   /// What the work after the layers of a sub-batch waits for.

@@ -67,6 +67,9 @@ struct PolicyInfo {
   /// What it knows of the future, which no real system does: then results are marked as those of an oracle. Empty, or
   /// an empty text: nothing.
   std::function<std::string(const Settings&)> knows_future;
+  /// It decides where routed experts are and who computes them: the model must have some, and the execution model times
+  /// none of them. Its layers may be of different sizes.
+  bool places_experts = false;
   Streams streams{};  // what its layer policy moves; two policies that move the same do not compose
   /// The engine file (hwmodels/engines) whose CPU times the policy uses unless `engine` names another.
   std::function<std::string(const Settings&)> default_engine;

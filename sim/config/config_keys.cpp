@@ -362,6 +362,38 @@ Parameter weights_key() {
   return key;
 }
 
+/// How routers choose experts, for policies that place them.
+void add_experts(std::vector<Parameter>& table) {
+  const auto add = [&table](const char* name, std::string default_value, double maximum, std::string doc,
+                            std::string source) {
+    Parameter key{.name = name,
+                  .type = ParameterType::real,
+                  .unit = "1",
+                  .default_value = std::move(default_value),
+                  .minimum = 0.0,
+                  .maximum = maximum,
+                  .doc = std::move(doc),
+                  .source = std::move(source)};
+    key.quiet_default = true;
+    table.push_back(std::move(key));
+  };
+  add("experts.skew", "", 4.0,
+      "Popularity of a layer's experts: the one of rank r is used in proportion to r^-skew. Default: 0.3 with up to 16 "
+      "experts, else 0.65",
+      "0.3: fit to expert counts of Mixtral-8x7B (efeslab/fiddler); 0.65: fit to a model of 64 experts (Hugging Face, "
+      "mkvn/quantization-cache-amplification)");
+  add("experts.locality", "", 0.99,
+      "Share of its experts that a sequence keeps from one token to the next, beyond chance. Default: 0.2 with up to "
+      "16 "
+      "experts, else 0.4",
+      "0.2: LRU hit rates of Mixtral-8x7B; 0.4: a sixth to two fifths are reused in a model of 64 experts, and more in "
+      "one of 512 (llama.cpp PR 27861)");
+  add("experts.lookahead", "0.8", 1.0,
+      "Share of a layer's experts that its gate names rightly when it is given the hidden state of the layer before, "
+      "asked for as many as are used",
+      "Eliseev and Mazur, arXiv 2312.17238, Fig. 2: 80 to 90%, as summaries quote it");
+}
+
 void add_replicas(std::vector<Parameter>& table) {
   const auto add = [&table](Parameter key) {
     key.quiet_default = true;
@@ -485,6 +517,7 @@ std::vector<Parameter> config_parameters(const ConfigNames& names, const std::ve
                           "for each expert of a layer",
                    .source = "Spillway: balanced by default, as training with a load-balancing loss aims at; dealt and "
                              "power_law: the collector of ai-dynamo/aiconfigurator, which measures 1.01 and 1.2"});
+  add_experts(table);
   add_replicas(table);
   table.push_back(choice("policy", "vllm", std::move(policies), "Scheduling and offloading policy",
                          "Spillway: by default the scheduler of today's vLLM"));

@@ -17,6 +17,13 @@ constexpr std::int64_t kMostSilentIterations = 1'000'000;
 constexpr std::int64_t kPatience = 100;
 std::string blocks_text(Blocks blocks) { return std::to_string(blocks.count()) + " KV blocks"; }
 
+/// The deployment of an instance whose policy asks `draw` which experts an iteration uses.
+Deployment drawing(const Deployment& planned, ExpertDraw* draw) {
+  Deployment deployment = planned;
+  if (deployment.experts) deployment.experts->activation = draw;
+  return deployment;
+}
+
 constexpr auto kLater = [](const auto& a, const auto& b) { return a.step > b.step; };
 
 }  // namespace
@@ -25,7 +32,8 @@ Instance::Instance(const InstanceConfig& config, InstanceSink& sink, std::span<c
                    bool stepped, std::pmr::memory_resource* memory)
     : kv_(config.kv),
       graph_(kv_.graph()),
-      deployment_(config.deployment),
+      draw_(config.experts ? std::make_unique<ExpertDraw>(*config.experts) : nullptr),
+      deployment_(drawing(config.deployment, draw_.get())),
       policy_name_(config.policy->name),
       figures_(config.policy->figures),
       future_(config.future),
@@ -73,6 +81,7 @@ Instance::Instance(const InstanceConfig& config, InstanceSink& sink, std::span<c
     runner_.stream_layers(policy_);
     ledger_.stream_layers(kv_.gpu_blocks);
   }
+  if (draw_) runner_.draw_experts(*draw_);
   runner_.set_traffic(config.traffic);
 }
 

@@ -433,6 +433,7 @@ class Instance final : public View, private Decision {
 
   const KvLayout kv_;
   const TierGraph graph_;
+  const std::unique_ptr<ExpertDraw> draw_;
   const Deployment deployment_;
   const std::string policy_name_;
   const std::vector<FigureDefinition>& figures_;

@@ -16,6 +16,7 @@
 #include "sim/api/residency.hpp"
 #include "sim/core/units.hpp"
 #include "sim/exec/copy_links.hpp"
+#include "sim/exec/expert_draw.hpp"
 #include "sim/kv/disk_tier.hpp"
 #include "sim/kv/offloading_tier.hpp"
 
@@ -94,10 +95,11 @@ struct InstanceConfig {
   const Settings* settings = nullptr;  // every key of the run; the policy reads its own
   KvLayout kv{};
   Deployment deployment{};
-  Tokens max_model_len{};              // longer requests (input + max_new_tokens) are rejected on arrival
-  CopyRoute route{};                   // of its copies, over SimulationConfig::links
-  OnBus on_bus{};                      // set by the simulation, from the routes of all
-  std::vector<LinkTraffic> traffic{};  // of others, on its own links
+  std::optional<ExpertChoice> experts{};  // how routers choose, for a policy that places experts
+  Tokens max_model_len{};                 // longer requests (input + max_new_tokens) are rejected on arrival
+  CopyRoute route{};                      // of its copies, over SimulationConfig::links
+  OnBus on_bus{};                         // set by the simulation, from the routes of all
+  std::vector<LinkTraffic> traffic{};     // of others, on its own links
   Phases phases = Phases::both;
   /// With a phase: KV comes from an instance that computed the prompt, and takes its time (sim/engine/handover.hpp).
   /// Else it is there when the request joins.

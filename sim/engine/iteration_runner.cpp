@@ -294,6 +294,7 @@ void IterationRunner::prepare(std::span<const BatchShape> shapes, SimTime start)
 
 void IterationRunner::begin_prepared(std::span<const BatchShape> shapes, Blocks stored) {
   const SimTime start = result_.start;
+  if (draw_ != nullptr) draw_->begin(shapes.front());
   if (layers_ != nullptr) {
     for (Part& one : parts_) {
       if (one.policy != nullptr) one.rule = one.policy->begin(shapes.front(), times_.layer);
@@ -308,6 +309,7 @@ void IterationRunner::begin_prepared(std::span<const BatchShape> shapes, Blocks 
     at_start_.waited = executor_.waited();
     at_start_.bubbles = executor_.bubbles();
     at_start_.cpu_busy = executor_.copying(Stream::cpu);
+    at_start_.worked = executor_.worked_in_layers();
     at_start_.issued = issued();
   }
   if (layers_ != nullptr) at_start_.busy = busy_links();
@@ -354,7 +356,14 @@ void IterationRunner::account(SimTime end) {
   for (std::size_t i = 0; i < result_.bubbles.size(); ++i) {
     result_.bubbles[i] = executor_.bubbles()[i] - at_start_.bubbles[i];
   }
-  result_.cpu_busy = executor_.copying(Stream::cpu) - at_start_.cpu_busy;
+  if (part(kCpuAttention).rule != nullptr) result_.cpu_busy = executor_.copying(Stream::cpu) - at_start_.cpu_busy;
+  result_.expert_stall = waited(Wait::experts);
+  const Executor::Worked& worked = executor_.worked_in_layers();
+  const Duration experts = worked.all - at_start_.worked.all;
+  const double arithmetic = to_seconds(worked.arithmetic - at_start_.worked.arithmetic);
+  result_.alone += experts;
+  result_.shares.compute += arithmetic;
+  result_.shares.memory += to_seconds(experts) - arithmetic;
   result_.layer_stall = Duration{};
   result_.layer_stall = executor_.use(Stream::compute).stall - at_start_.stalled - result_.stall();
   result_.requests_wait_for = link_of(copies_.waited_on());

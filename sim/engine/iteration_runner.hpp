@@ -15,6 +15,7 @@
 #include "sim/engine/instance_config.hpp"
 #include "sim/exec/cpu_attention.hpp"
 #include "sim/exec/executor.hpp"
+#include "sim/exec/expert_draw.hpp"
 #include "sim/exec/kv_copies.hpp"
 #include "sim/exec/rule_set.hpp"
 #include "sim/metrics/engine_totals.hpp"
@@ -66,10 +67,11 @@ struct ExecutedIteration {
   };
   CpuStall cpu_stall{};
   Executor::Bubbles bubbles{};  // the same by the sub-batch that waited
+  Duration expert_stall{};      // compute waited for experts on the CPU
   Duration cpu_busy{};          // attention on the CPU beside the GPU
   Resource layers_wait_for = Resource::h2d;
   Resource requests_wait_for = Resource::h2d;
-  [[nodiscard]] Duration stall() const { return layer_stall + request_stall + cpu_stall.sum(); }
+  [[nodiscard]] Duration stall() const { return layer_stall + request_stall + cpu_stall.sum() + expert_stall; }
   LinkBytes issued{};         // copies that the iteration put on the links
   LinkTimes copying{};        // from start to end
   LinkTimes copied_before{};  // from the end of the iteration before to the start
@@ -102,6 +104,8 @@ class IterationRunner final : private CopyObserver {
   void stream_layers(const Policy& policy);
   /// Before the first iteration, after stream_layers.
   void set_traffic(std::span<const LinkTraffic> traffic);
+  /// Before the first iteration: the layer policies ask which experts each iteration uses. It outlives the runner.
+  void draw_experts(ExpertDraw& draw) { draw_ = &draw; }
 
   /// The blocks of `move` go on route number `route` of the graph. `ticket` >= 0 names moves that no iteration and no
   /// layer waits for.
@@ -197,6 +201,7 @@ class IterationRunner final : private CopyObserver {
     Executor::Waited waited{};
     Executor::Bubbles bubbles{};
     Duration cpu_busy{};
+    Executor::Worked worked{};
     LinkBytes issued{};
     Busy busy{};  // only where layers stream
     LinkTimes copying{};
@@ -281,6 +286,7 @@ class IterationRunner final : private CopyObserver {
   // Every iteration reads or writes most of what comes before `executor_`, and the head of that.
   const ExecutionModel& model_;
   LayerPolicy* layers_ = nullptr;
+  ExpertDraw* draw_ = nullptr;
   ClockGovernor clock_;
   std::vector<Pending> moves_;  // of the next iteration, or beside it
   Blocks loaded_{};

@@ -148,6 +148,7 @@ void Ledger::spend(const ExecutedIteration& iteration, bool short_of_kv) {
     spend_on(Resource::cpu_attention, to_seconds(iteration.cpu_stall.attention));
     spend_on(Resource::h2d, to_seconds(iteration.cpu_stall.outputs));
   }
+  spend_on(Resource::cpu_experts, to_seconds(iteration.expert_stall));
   // Work that copies slow down waits for the memory that they read and write.
   spend_on(Resource::memory, to_seconds(length - iteration.stall() - iteration.alone));
   if (short_of_kv) {

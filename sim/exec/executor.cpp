@@ -223,7 +223,8 @@ void Executor::set_slowdowns(const Slowdowns& slowdowns, SimTime at) {
 
 SimTime Executor::next_event() const {
   if (copies_ended_) return now_;
-  if (iteration_start_ == kNever || at_gate_) return next_copy_event();
+  const bool waits = at_gate_ || (in_layer_ && compute_free_ <= now_);
+  if (iteration_start_ == kNever || waits) return next_copy_event();
   return std::min(next_copy_event(), compute_free_);
 }
 
@@ -322,6 +323,7 @@ void Executor::begin(const IterationPlan& plan, SimTime start) {
   layer_ = unhindered ? plan.layers + 1 : 0;
   sub_batch_ = 0;
   at_gate_ = false;
+  in_layer_ = false;
 }
 
 // Handles every copy event of this instant.
@@ -346,7 +348,7 @@ bool Executor::wait(LayerRule* rule, Wait what, SimTime until) {
   const SimTime from = now_;
   const bool reached = reach(rule, next_copy_event(), until);
   waited_[static_cast<std::size_t>(what)] += now_ - from;
-  if (waits_for_cpu(what)) bubbles_[sub_batch_ == 0 ? 0 : 1] += now_ - from;
+  if (waits_for_cpu_attention(what)) bubbles_[sub_batch_ == 0 ? 0 : 1] += now_ - from;
   if (reached) finish_copies(rule);
   return reached;
 }
@@ -398,9 +400,40 @@ inline void Executor::compute(const IterationPlan& plan) {
   use_of(Stream::compute).stall += now_ - compute_free_;
   use_of(Stream::compute).busy += work;
   compute_free_ = now_ + work;
-  if (++sub_batch_ == static_cast<std::int32_t>(plan.sub_batches.size())) {
-    sub_batch_ = 0;
-    ++layer_;
+  in_layer_ = is_layer && plan.rule != nullptr && plan.rule->works_in_layers();
+  if (!in_layer_) next_step(plan);
+}
+
+bool Executor::work_in_layer(const IterationPlan& plan, SimTime until) {
+  if (now_ < compute_free_) {
+    if (!reach(plan.rule, compute_free_, until)) return false;
+    finish_copies(plan.rule);
+  }
+  for (;;) {
+    const LayerWork work = plan.rule->work(layer_, sub_batch_, *this);
+    share_started();
+    if (work.kind == LayerWork::Kind::waits) {
+      const bool ended = copies_ended_ || next_copy_event() <= now_;  // at this instant
+      if (ended) finish_copies(plan.rule);
+      if (!ended && !wait(plan.rule, work.wait, until)) return false;
+      continue;
+    }
+    // Whatever is next, the compute stream has been idle since its last piece.
+    use_of(Stream::compute).stall += now_ - compute_free_;
+    if (work.kind == LayerWork::Kind::none) {
+      compute_free_ = now_;
+      in_layer_ = false;
+      next_step(plan);
+      return true;
+    }
+    const Duration time = stretched(work.time);
+    worked_.all += work.time;
+    if (work.arithmetic) worked_.arithmetic += work.time;
+    use_of(Stream::compute).busy += time;
+    compute_free_ = now_ + time;
+    if (time == Duration{}) continue;
+    if (!reach(plan.rule, compute_free_, until)) return false;
+    finish_copies(plan.rule);
   }
 }
 
@@ -477,6 +510,10 @@ RunOutcome Executor::run(const IterationPlan& plan, SimTime until) {
   const bool recurs = may_recur(plan);
   noted_layer_ = -1;  // what slows copies down may have changed since
   while (layer_ <= plan.layers) {
+    if (in_layer_) {
+      if (!work_in_layer(plan, until)) return {false, until};
+      continue;
+    }
     if (recurs && sub_batch_ == 0 && !at_gate_ && layer_ < plan.layers) repeat_layers(plan, until);
     if (quiet) compute_quiet_layers(plan, first.gpu.at(0), until);
     const bool reached = layer_ < plan.layers ? reach_layer(plan.rule, until) : reach_after(plan.rule, until);

@@ -170,6 +170,8 @@ struct RunOutcome {
 ///   called
 ///               then
 ///   gpu(k, s)   starts at the first instant >= gate at which the rule is ready(k, s)
+///   work(k, s)  of a rule that works in layers follows gpu(k, s): each piece starts at the first instant >= the end of
+///               the one before at which the rule says so
 ///   after(s)    starts at the first instant >= gate at which the rule is not unfinished(s)
 ///   finish      = the end of the last `after`; copies may still be in flight
 ///
@@ -247,6 +249,12 @@ class Executor final : private CopySink {
   /// of the others.
   using Bubbles = std::array<Duration, 2>;
   [[nodiscard]] const Bubbles& bubbles() const { return bubbles_; }
+  /// Work of rules in layers, LayerRule::work, without the slowdown by copies.
+  struct Worked {
+    Duration all{};
+    Duration arithmetic{};  // the part of it that is bound by arithmetic
+  };
+  [[nodiscard]] const Worked& worked_in_layers() const { return worked_; }
   /// Copies in flight and queued on `stream`, which is not compute.
   [[nodiscard]] std::size_t pending_copies(Stream stream) const { return copies_[lane(stream)].size(); }
   /// Bytes of the copies that were issued on `stream`, which is not compute.
@@ -322,6 +330,13 @@ class Executor final : private CopySink {
   bool reach_after(LayerRule* rule, SimTime until);
   bool wait(LayerRule* rule, Wait what, SimTime until);
   void compute(const IterationPlan& plan);
+  /// Goes on with what the rule computes after the step of a layer; returns whether it has come to its end by `until`.
+  bool work_in_layer(const IterationPlan& plan, SimTime until);
+  void next_step(const IterationPlan& plan) {
+    if (++sub_batch_ < static_cast<std::int32_t>(plan.sub_batches.size())) return;
+    sub_batch_ = 0;
+    ++layer_;
+  }
   /// Computes layers without any other event, up to the next event; `every`: time of each.
   void compute_quiet_layers(const IterationPlan& plan, Duration every, SimTime until);
   /// Layers may repeat the one before: they take the same times, and nobody follows each copy.
@@ -370,7 +385,9 @@ class Executor final : private CopySink {
 
   std::int32_t layer_ = 0;  // the step that computes next; layer == layers is `after`
   std::int32_t sub_batch_ = 0;
-  bool at_gate_ = false;  // the gate has opened, and the rule was told
+  bool at_gate_ = false;   // the gate has opened, and the rule was told
+  bool in_layer_ = false;  // the step has started, and the rule may have work in its layer
+  Worked worked_{};
   SimTime compute_free_{};
   CopyLinks links_;
 

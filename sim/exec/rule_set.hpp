@@ -83,6 +83,19 @@ class RuleSet final : public LayerRule {
     while (rules_[at(owner)] == nullptr || rules_[at(owner)]->ready(layer, sub_batch)) ++owner;
     return owner == kCpuAttention ? rules_[at(owner)]->waits_for(layer, sub_batch) : wait_for(owner);
   }
+  /// At most one of the rules works in layers.
+  [[nodiscard]] bool works_in_layers() const override {
+    return std::ranges::any_of(rules_,
+                               [](const LayerRule* rule) { return rule != nullptr && rule->works_in_layers(); });
+  }
+  [[nodiscard]] LayerWork work(std::int32_t layer, std::int32_t sub_batch, CopySink& sink) override {
+    std::int32_t owner = 0;
+    while (rules_[at(owner)] == nullptr || !rules_[at(owner)]->works_in_layers()) ++owner;
+    Owned owned(owner, sink);
+    LayerWork work = rules_[at(owner)]->work(layer, sub_batch, owned);
+    if (work.wait == Wait::layers) work.wait = wait_for(owner);
+    return work;
+  }
   void at_layers_end(CopySink& sink) override {
     for (std::int32_t owner = 0; owner < kCopyOwners; ++owner) {
       if (rules_[at(owner)] == nullptr) continue;

@@ -43,6 +43,9 @@ constexpr std::array<Verdict, kResources> kVerdicts{{
     {Resource::cpu_attention, "cpu_attention", "Attention on the CPU limits: the GPU waited for it for {} of the time.",
      "Keep more KV on the GPU (raise memory.gpu_kv, or lower the policy's share of KV on the host), copy KV to the GPU "
      "instead (policy.cpu_attention=false), or try a host with more memory bandwidth."},
+    {Resource::cpu_experts, "cpu_experts", "Experts on the CPU limit: the GPU waited for them for {} of the time.",
+     "Keep more experts on the GPU (a smaller memory.gpu_kv, weights of fewer bits), or try a host with more memory "
+     "bandwidth."},
     {Resource::peer, "peer", "The links between GPUs limit: computing waited for copies over them for {} of the time.",
      "Raise memory.gpu_kv so that less has to move, or try hardware whose GPUs have faster links."},
 }};

@@ -28,9 +28,10 @@ enum class Resource : std::uint8_t {
   d2h,            // the GPU waits for a copy to the host
   host,           // CPU time: launches and the engine's own work
   cpu_attention,  // the GPU waits for attention on the CPU
+  cpu_experts,    // the GPU waits for experts on the CPU
   peer,           // the GPU waits for a copy from or to another GPU
 };
-inline constexpr std::size_t kResources = 10;
+inline constexpr std::size_t kResources = 11;
 /// The resource's name in result.json, e.g. "kv_capacity".
 [[nodiscard]] std::string_view resource_name(Resource resource);
 

@@ -399,6 +399,9 @@ std::vector<MetricEntry> time_fractions() {
       {{"cpu_attention_time_fraction", "fraction",
         "Share of the span in which the GPU waited for attention on the CPU."},
        [](const RunFigures& r) { return share_of_time(r, Resource::cpu_attention); }},
+      {{"cpu_experts_time_fraction", "fraction",
+        "Share of the span in which the GPU waited for routed experts on the CPU, the way there and back included."},
+       [](const RunFigures& r) { return share_of_time(r, Resource::cpu_experts); }},
       {{"peer_time_fraction", "fraction",
         "Share of the span in which computing waited for a copy from or to another GPU. The shares from "
         "load_time_fraction to this one sum to 1."},

@@ -172,7 +172,12 @@ class Assembler {
     };
     const std::string unequal = llm_.unequal_layers();
     const bool streams = static_cast<bool>(policy().layout) || text(kWeightsKey) != kNoWeights;
-    if (streams && !unequal.empty()) {
+    if (policy().places_experts && !llm_.experts) {
+      return refuse("it places routed experts, and the model has none",
+                    "use policy.weights=select-n, which streams layers");
+    }
+    const bool equal_layers = !policy().places_experts || policy().streams.kv;
+    if (streams && !unequal.empty() && equal_layers) {
       return refuse(fmt::format("it plans with layers of equal size, and the model has {}", unequal),
                     "use a policy that keeps all layers on the GPU, such as vllm");
     }
@@ -190,7 +195,73 @@ class Assembler {
                     "leave it out");
       return false;
     }
-    return problems_.attempt([&] { expert_load_ = hwmodels::read_expert_load(load, llm_.experts->count); });
+    if (!problems_.attempt([&] { expert_load_ = hwmodels::read_expert_load(load, llm_.experts->count); })) return false;
+    return !policy().places_experts || choose_experts();
+  }
+
+  /// How the routers choose, for a policy that places experts.
+  bool choose_experts() {
+    const hwmodels::Experts& experts = *llm_.experts;
+    if (const hwmodels::Parallelism by = parallelism(); by.expert > 1 || by.data > 1) {
+      problems_.add(fmt::format("policy {} shares every expert among the GPUs of tensor_parallel", policy().name),
+                    by.expert > 1 ? "expert_parallel" : "data_parallel", "set it to 1");
+      return false;
+    }
+    ExpertChoice choice{.count = static_cast<std::int32_t>(experts.count),
+                        .top_k = static_cast<std::int32_t>(experts.top_k),
+                        .layers = static_cast<std::int32_t>(llm_.routed_layers()),
+                        .lookahead = settings().get<double>("experts.lookahead")};
+    constexpr std::int64_t kFewExperts = 16;
+    const bool few = experts.count <= kFewExperts;
+    const auto given = [this](const char* key, double standard) {
+      return settings().has(key) ? settings().get<double>(key) : standard;
+    };
+    choice.skew = given("experts.skew", few ? 0.3 : 0.65);
+    choice.locality = given("experts.locality", few ? 0.2 : 0.4);
+    switch (expert_load_.kind()) {
+      case hwmodels::ExpertLoad::Kind::shares:
+        if (text("expert_load") != "balanced") choice.shares = expert_load_.expert_shares();
+        break;
+      default:
+        problems_.add(
+            fmt::format("policy {} draws which experts are used, and expert_load={} says how many rows they get",
+                        policy().name, text("expert_load")),
+            "expert_load", "give experts.skew instead, or a file of shares");
+        return false;
+    }
+    expert_load_ = hwmodels::ExpertLoad::elsewhere();
+    assembly_.instance.experts = std::move(choice);
+    return true;
+  }
+
+  /// What the policy knows of the experts, of one GPU.
+  [[nodiscard]] ExpertDeployment expert_deployment() const {
+    const hwmodels::GpuProfile& gpu = hardware_.gpu;
+    ExpertDeployment experts;
+    experts.count = static_cast<std::int32_t>(llm_.experts->count);
+    experts.top_k = static_cast<std::int32_t>(llm_.experts->top_k);
+    for (std::int64_t layer = 0; layer < llm_.layers; ++layer) {
+      const bool routed = llm_.kinds.empty() || llm_.kinds[llm_.kind_of_layer[static_cast<std::size_t>(layer)]].routed;
+      if (routed) experts.layers.push_back(static_cast<std::int32_t>(layer));
+    }
+    for (const hwmodels::Matrix& matrix : llm_.mlp_projections(llm_.expert_width_per_gpu(parallelism()))) {
+      experts.bytes += llm_.linear_bytes(matrix, hwmodels::LinearPart::expert);
+      experts.parameters += static_cast<double>(matrix.inputs) * static_cast<double>(matrix.outputs);
+    }
+    experts.matrices = llm_.gated_mlp ? 3 : 2;
+    experts.hidden_bytes = llm_.hidden * llm_.dtype_bytes;
+    experts.gpu_bandwidth = gpu.gemm_memory_efficiency * gpu.memory_bandwidth.value();
+    experts.gpu_flops = gpu.gemm_compute_efficiency * gpu.peak_flops;
+    experts.gpus = tensor_parallel();
+    if (hardware_.host) {
+      const hwmodels::HostProfile& host = *hardware_.host;
+      experts.sockets = host.sockets;
+      if (host.dram_peak) experts.dram_peak = host.dram_peak->value() / static_cast<double>(host.sockets);
+      std::vector<RateByRows::Point> rates;
+      for (const auto& [rows, flops] : host.gemm_flops) rates.push_back({static_cast<double>(rows), flops});
+      experts.cpu_flops = RateByRows(std::move(rates));
+    }
+    return experts;
   }
 
   bool choose_lenders() {
@@ -439,6 +510,15 @@ class Assembler {
     if (llm_.latent) {
       warn(fmt::format("the latent attention of {} is a roofline: no kernel of it is measured", llm_.file.name));
     }
+    if (const auto& choice = assembly_.instance.experts) {
+      warn(fmt::format(
+          "which experts are used is drawn: {}{:g}% of a sequence's experts are kept from token to token "
+          "beyond chance (experts.locality)",
+          choice->shares.empty() ? fmt::format("popularity falls as rank^-{:g} (experts.skew), ", choice->skew)
+                                 : std::string(),
+          100.0 * choice->locality));
+      return;
+    }
     if (!llm_.experts || text("expert_load") != "balanced") return;
     warn(
         "every token chooses its experts at random, all alike (expert_load=balanced). Routers of real models prefer "
@@ -663,6 +743,7 @@ class Assembler {
     deployment.layer_copies = hardware_.gpu.layer_copies;
     deployment.gpus = hardware_.server ? hardware_.server->gpus : 1;
     deployment.positions = Tokens(llm_.max_positions);
+    if (policy().places_experts) deployment.experts = expert_deployment();
     deployment.lent = lenders_.each();
     deployment.lent_for_good = !lenders_.given();
     if (hardware_.host) {
@@ -1089,6 +1170,7 @@ SimulationConfig simulation_config(const Assembly& assembly, const ExecutionMode
   instance.kv = assembly.instance.kv;
   instance.deployment = assembly.instance.deployment;
   instance.deployment.model = &model;
+  instance.experts = assembly.instance.experts;
   instance.max_model_len = assembly.instance.max_model_len;
   instance.route = assembly.instance.routes.front();
   instance.schedules_ahead = assembly.instance.schedules_ahead;

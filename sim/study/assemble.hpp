@@ -45,7 +45,8 @@ struct LoanPlan {
 struct InstancePlan {
   std::string name{};  // in a run with several kinds
   KvLayout kv{};
-  Deployment deployment{};  // only for policies that stream layers
+  Deployment deployment{};                // only for policies that stream layers
+  std::optional<ExpertChoice> experts{};  // only for policies that place experts
   Tokens max_model_len{};
   /// Of the copies of each replica on a server: replica i is at position i % per_server.
   std::vector<CopyRoute> routes{CopyRoute{}};

@@ -8,6 +8,7 @@
 #include <thread>
 #include <utility>
 
+#include "sim/core/random.hpp"
 #include "sim/io/work_done.hpp"
 
 namespace spillway {
@@ -100,6 +101,10 @@ SimulationConfig config_of(const Assembly& assembly, const Run& run, RequestSour
   models.model = assembly.make_model(run.scales);
   SimulationConfig config = simulation_config(assembly, *models.model, source);
   InstanceConfig& instance = config.instances.front();
+  if (instance.experts) {
+    const auto seed = assembly.config.settings.get<std::int64_t>("seed");
+    instance.experts->seed = RandomStream(seed, run.replication, "experts").next_u64();
+  }
   // Slower copies are those of slower links, the server's included.
   for (BytesPerSecond& link : config.links) link = BytesPerSecond(link.value() / run.scales.copies);
   if (instance.policy->layout || instance.policy->make_space) {

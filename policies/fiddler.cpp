@@ -1,0 +1,155 @@
+// Fiddler: the most popular experts stay on the GPU; of the others, each is computed by the CPU or copied, whichever is
+// faster for its tokens.
+//
+// Source: Kamahori et al., Fiddler, arXiv 2402.07033; efeslab/fiddler (227715b), src/fiddler/mixtral.py. Rules as in
+// shared/experts.md, 8.4; the rule of the choice is known from summaries of the paper.
+//
+//   placement   as many experts of all layers as fit, in order of their popularity; they never move
+//   choice      s tokens on an expert that is not on the GPU: the CPU computes them in alpha s. If that is more than
+//   the
+//               copy and the GPU's time, its weights are copied to the GPU, computed there, and not kept
+//   time        the GPU takes its experts by number, with a blocking copy from memory that is not page-locked before
+//               each that is not there. Then the CPU takes its own. With policy.overlap both go on side by side
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+#include <vector>
+
+#include "policies/parts/expert_layers.hpp"
+#include "policies/parts/popular_experts.hpp"
+#include "policies/parts/weight_layers.hpp"
+#include "sim/api/registry.hpp"
+
+namespace spillway {
+namespace {
+
+constexpr const char* kExperts = "policy.gpu_experts";
+constexpr const char* kTokenTime = "policy.cpu_token_time";
+constexpr const char* kConstants = "policy.constants";
+constexpr const char* kOverlap = "policy.overlap";
+constexpr const char* kPageable = "policy.pageable";
+/// Of the public code: the CPU's time for a token, and the GPU's for an expert, its copy included.
+constexpr double kPublishedCpu = 7.0;
+constexpr double kPublishedGpu = 70.0;
+
+class Fiddler final : public ExpertLayers {
+ public:
+  Fiddler(const Deployment& deployment, const Settings& settings, std::int64_t on_gpu, Blocks capacity)
+      : ExpertLayers(deployment, capacity, expert_cpu(deployment, settings)),
+        resident_(most_popular(experts(), on_gpu)),
+        published_(settings.get<std::string>(kConstants) == "published"),
+        overlap_(settings.get<bool>(kOverlap)),
+        slower_(1.0 / settings.get<double>(kPageable)) {
+    const double reading = static_cast<double>(experts().gpus * experts().bytes.count()) / cpu().bandwidth;
+    token_seconds_ = settings.has(kTokenTime) ? to_seconds(settings.get<Duration>(kTokenTime)) : reading;
+    const CopyTime copy = deployment.model->copy(Stream::h2d, experts().matrices, experts().bytes, CopyMechanism::many);
+    copied_seconds_ = to_seconds(copy.launch) + to_seconds(copy.transfer) * slower_;
+  }
+
+ private:
+  [[nodiscard]] bool copies(std::int64_t tokens) const {
+    const auto s = static_cast<double>(tokens);
+    if (published_) return kPublishedCpu * s >= kPublishedGpu;
+    return token_seconds_ * s > copied_seconds_ + experts().gpu_seconds(1, tokens);
+  }
+
+  void gate(std::int32_t layer, std::span<const ExpertUse> used, CopySink& sink) override {
+    Duration on_cpu{};
+    std::int64_t cpu_experts = 0;
+    for (const ExpertUse& use : used) {
+      if (resident_.holds(layer, use.expert)) {
+        ++counts_.resident;
+        compute(1, use.tokens);
+      } else if (copies(use.tokens)) {
+        ++counts_.loaded;
+        counts_.demanded += experts().bytes;
+        load_and_compute(1, use.tokens, experts().matrices, slower_);
+      } else {
+        ++counts_.on_cpu;
+        ++cpu_experts;
+        on_cpu += round_seconds(token_seconds_ * static_cast<double>(use.tokens));
+      }
+    }
+    if (cpu_experts == 0) return;
+    if (overlap_) {
+      compute_on_cpu_for(sink, cpu_experts, on_cpu);
+    } else {
+      compute_on_cpu_in_turn(cpu_experts, on_cpu);
+    }
+  }
+
+  ResidentExperts resident_;
+  bool published_;
+  bool overlap_;
+  double slower_;
+  double token_seconds_ = 0.0;   // of an expert on the CPU
+  double copied_seconds_ = 0.0;  // of an expert's copy
+};
+
+PolicyInfo info() {
+  PolicyInfo info;
+  info.name = "fiddler";
+  info.summary = "Fiddler: popular experts on the GPU; others on the CPU, or copied when their tokens are many";
+  info.source = "Kamahori et al., Fiddler, arXiv 2402.07033; efeslab/fiddler (227715b), src/fiddler/mixtral.py";
+  info.limits =
+      "The CPU's time is proportional to tokens, as Fiddler models its own kernel. Activations cross the link with the "
+      "fixed time policy.sync. Beam search is not modelled.";
+  info.figures = expert_figures();
+  info.places_experts = true;
+  info.streams = {.weights = true};
+  info.default_scheduler = "vllm";
+  info.parameters = {
+      gpu_experts_parameter(kExperts, "experts of all layers",
+                            "Fiddler fills 95% of the GPU's memory; engine.gpu_memory_utilization is Spillway's share"),
+      {.name = kTokenTime,
+       .type = ParameterType::duration,
+       .unit = "time",
+       .default_value = "",
+       .minimum = 0.0,
+       .maximum = 1e12,
+       .doc = "CPU time of an expert for each of its tokens. Default: the time to read its weights",
+       .source = "Fiddler measures it before a run; the default is Spillway's"},
+      {.name = kConstants,
+       .type = ParameterType::choice,
+       .unit = "-",
+       .default_value = "profile",
+       .choices = {"profile", "published"},
+       .doc =
+           "Times that the choice compares. profile: those of the hardware; published: 7 for each token on the CPU, 70 "
+           "for an expert on the GPU, a tie for the GPU",
+       .source = "efeslab/fiddler (227715b), src/fiddler/mixtral.py"},
+      {.name = kOverlap,
+       .type = ParameterType::boolean,
+       .unit = "-",
+       .default_value = "false",
+       .doc = "true: CPU and GPU compute side by side; false: the CPU's experts follow the GPU's",
+       .source = "false: efeslab/fiddler (227715b); true: Spillway"},
+      {.name = kPageable,
+       .type = ParameterType::real,
+       .unit = "fraction",
+       .default_value = "0.55",
+       .minimum = 0.01,
+       .maximum = 1.0,
+       .doc = "Bandwidth of a copy from memory that is not page-locked, as a share of one that is",
+       .source = "14.4 of 26.2 GB/s on one machine (a third party's measurement, shared/experts.md 8.1)"},
+      cpu_efficiency_parameter("0.6", "as for llama-cpp-moe; no measurement of Fiddler's kernel was found"),
+      host_memory_parameter()};
+  for (Parameter& parameter : cpu_call_parameters()) info.parameters.push_back(std::move(parameter));
+  info.make_layers = [](const PolicyContext& context) -> std::unique_ptr<LayerPolicy> {
+    return std::make_unique<Fiddler>(context.deployment, context.settings,
+                                     context.deployment.chosen.get<std::int64_t>(kExperts),
+                                     laid_out_blocks(context.deployment));
+  };
+  info.layout = [](const Deployment& deployment, const Settings& settings) {
+    static_cast<void>(expert_cpu(deployment, settings));
+    const Bytes placeholder = deployment.experts->bytes;
+    return lay_out_popular(deployment, settings, kExperts, deployment.experts->all(), placeholder);
+  };
+  return info;
+}
+
+const RegisterPolicy kRegistered(info());
+
+}  // namespace
+}  // namespace spillway

@@ -1,0 +1,294 @@
+#include "policies/parts/expert_layers.hpp"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "policies/parts/host_memory.hpp"
+#include "policies/parts/layer_figures.hpp"
+#include "policies/parts/quantities.hpp"
+#include "sim/core/error.hpp"
+
+namespace spillway {
+namespace {
+
+constexpr const char* kCpuEfficiency = "policy.cpu_efficiency";
+constexpr const char* kSync = "policy.sync";
+constexpr const char* kCpuStart = "policy.cpu_start";
+constexpr const char* kBlocks = "experts.blocks";  // of Layout::chosen
+
+}  // namespace
+
+Bytes beside_dense_weights(const Deployment& deployment) {
+  return deployment.memory - (deployment.weights - deployment.experts->all_bytes());
+}
+
+Bytes least_kv_of(const Deployment& deployment) {
+  return deployment.gpu_kv_given ? std::max(deployment.block_bytes, deployment.gpu_kv) : deployment.block_bytes;
+}
+
+Layout lay_out_experts(const Deployment& deployment, const Settings& settings, const ExpertPlacement& placement) {
+  const ExpertDeployment& experts = *deployment.experts;
+  const Bytes on_host = experts.bytes * placement.on_host;
+  const std::optional<Bytes> host = host_memory(deployment, settings);
+  if (host && on_host > *host) {
+    throw ConfigError::infeasible(
+        fmt::format("{} experts of {:.1f} MB on the host are {:.2f} GB for each GPU; the host has {:.2f} GB for them",
+                    placement.on_host, megabytes(experts.bytes), gigabytes(on_host), gigabytes(*host)),
+        "policy.host_memory", "keep more experts on the GPU, or use a host with more memory");
+  }
+  const Bytes dense = deployment.weights - experts.all_bytes();
+  const Bytes taken = dense + experts.bytes * placement.on_gpu + placement.buffers;
+  const Bytes least = least_kv_of(deployment);
+  if (taken + least > deployment.memory) {
+    throw ConfigError::infeasible(
+        fmt::format("{} experts of {:.1f} MB on the GPU, {:.2f} GB of other weights, {:.2f} GB of buffers and {} of "
+                    "{:.3f} GB take {:.2f} GB of the {:.2f} GB that the engine may use beside its activations",
+                    placement.on_gpu, megabytes(experts.bytes), gigabytes(dense), gigabytes(placement.buffers),
+                    deployment.gpu_kv_given ? "KV" : "one KV block", gigabytes(least), gigabytes(taken + least),
+                    gigabytes(deployment.memory)),
+        deployment.gpu_kv_given ? "memory.gpu_kv" : "hardware",
+        placement.lower + ", raise tensor_parallel, or use hardware with more memory");
+  }
+  const Bytes left = deployment.memory - taken;
+  const Bytes kv = deployment.gpu_kv_given ? std::min(left, deployment.gpu_kv) : left;
+  const Blocks blocks(kv / deployment.block_bytes);
+  Layout layout{.blocks = blocks, .most = blocks, .host = on_host, .weights = taken, .terms = placement.terms};
+  layout.chosen.set(kBlocks, blocks.count());
+  return layout;
+}
+
+Blocks laid_out_blocks(const Deployment& deployment) { return Blocks(deployment.chosen.get<std::int64_t>(kBlocks)); }
+
+Parameter cpu_efficiency_parameter(const std::string& standard, const std::string& source) {
+  return {.name = kCpuEfficiency,
+          .type = ParameterType::real,
+          .unit = "fraction",
+          .default_value = standard,
+          .minimum = 0.01,
+          .maximum = 1.0,
+          .doc = "Share of the peak of one socket's memory channels at which the CPU reads experts",
+          .source = source};
+}
+
+std::vector<Parameter> cpu_call_parameters() {
+  const auto time = [](const char* name, const char* standard, const char* doc, const char* source) {
+    return Parameter{.name = name,
+                     .type = ParameterType::duration,
+                     .unit = "time",
+                     .default_value = standard,
+                     .minimum = 0.0,
+                     .maximum = 1e9,
+                     .doc = doc,
+                     .source = source};
+  };
+  return {time(kSync, "25us", "Fixed time of the way to the CPU, and of the way back: waiting for the GPU and a copy",
+               "assumed: a stream synchronisation and a small copy; no measurement was found"),
+          time(kCpuStart, "100us", "Fixed time of a layer's experts on the CPU: starting the threads",
+               "assumed: a thread pool's barrier over tens of threads; no measurement was found")};
+}
+
+ExpertCpu expert_cpu(const Deployment& deployment, const Settings& settings) {
+  const ExpertDeployment& experts = *deployment.experts;
+  if (experts.dram_peak <= 0.0) {
+    throw ConfigError("experts on the CPU need the bandwidth of the host's memory, and the hardware states none",
+                      "hardware", "name a server whose host states dram_peak, as hardware=hgx-h100-8");
+  }
+  if (experts.cpu_flops.empty()) {
+    throw ConfigError(
+        "experts on the CPU need the rate of its matrix products, and the host states none", "hardware",
+        "give the host's file gemm_flops_64_rows, as cuda_calibrate or a benchmark of a GEMM measures it, "
+        "or name another server, as hardware=hgx-h100-8");
+  }
+  return {.bandwidth = settings.get<double>(kCpuEfficiency) * experts.dram_peak,
+          .flops = experts.cpu_flops,
+          .start = settings.get<Duration>(kCpuStart),
+          .sync = settings.get<Duration>(kSync)};
+}
+
+std::vector<FigureDefinition> expert_figures() {
+  return {
+      {"expert_hit_fraction", "fraction",
+       "Of the experts that an iteration uses in a layer, the share that was on the GPU when the layer's router had "
+       "chosen. Mean over the run, each pair of layer and expert counted once an iteration.",
+       Better::larger},
+      {"expert_load_fraction", "fraction",
+       "The same of experts that the layer waited for: they were copied to the GPU."},
+      {"expert_cpu_fraction", "fraction", "The same of experts that the CPU computed."},
+      {"late_prefetch_fraction", "fraction",
+       "The same of experts whose copy had been started for a prediction and had not ended."},
+      {"unused_prefetches",
+       "experts",
+       "Experts that were copied for a prediction and were not used, in the whole run.",
+       {},
+       Merge::sum},
+      {"demanded_expert_bytes",
+       "bytes",
+       "Copied to the GPU because a router had chosen them, in the whole run, per GPU.",
+       {},
+       Merge::sum},
+      {"prefetched_expert_bytes",
+       "bytes",
+       "Copied to the GPU before a router had chosen, in the whole run, per GPU.",
+       {},
+       Merge::sum},
+      {"cpu_expert_bytes", "bytes", "Weights of experts that the CPU read, in the whole run.", {}, Merge::sum},
+      {"cpu_expert_seconds", "s", "Time in which the CPU computed experts, in the whole run.", {}, Merge::sum}};
+}
+
+ExpertLayers::ExpertLayers(const Deployment& deployment, Blocks capacity, ExpertCpu cpu)
+    : model_(*deployment.model),
+      experts_(*deployment.experts),
+      capacity_(capacity),
+      cpu_(std::move(cpu)),
+      number_of_(static_cast<std::size_t>(deployment.layers), -1) {
+  for (std::size_t i = 0; i < experts_.layers.size(); ++i) {
+    number_of_[static_cast<std::size_t>(experts_.layers[i])] = static_cast<std::int32_t>(i);
+  }
+}
+
+LayerRule* ExpertLayers::begin(const BatchShape& /*shape*/, Duration /*layer*/) { return this; }
+
+double ExpertLayers::cpu_seconds(std::int64_t experts, std::int64_t rows) const {
+  const double whole = real(experts_.gpus);  // experts, of which each GPU would have a share
+  const double reading = whole * real(experts_.bytes.count()) * real(experts) / cpu_.bandwidth;
+  const double computing = 2.0 * whole * experts_.parameters * real(rows) / cpu_.flops.at(real(rows) / real(experts));
+  return std::max(reading, computing);
+}
+
+std::int64_t ExpertLayers::load(CopySink& sink, std::int64_t experts, std::int64_t copies, Duration more,
+                                double slower) {
+  const Bytes bytes = experts_.bytes * experts;
+  const CopyTime time = model_.copy(Stream::h2d, copies, bytes, CopyMechanism::many);
+  const Duration transfer = slower == 1.0 ? time.transfer : round_seconds(to_seconds(time.transfer) * slower);
+  sink.issue({.stream = Stream::h2d, .bytes = bytes, .launch = time.launch + more, .transfer = transfer, .tag = kLoad});
+  return ++loads_;
+}
+
+ExpertLayers::Piece ExpertLayers::on_gpu(std::int64_t experts, std::int64_t rows) const {
+  const double seconds = experts_.gpu_seconds(experts, rows);
+  const bool arithmetic = seconds * experts_.gpu_bandwidth > real(experts_.bytes.count()) * real(experts);
+  return {.time = round_seconds(seconds), .arithmetic = arithmetic};
+}
+
+void ExpertLayers::compute(std::int64_t experts, std::int64_t rows, std::int64_t ticket) {
+  if (experts == 0) return;
+  pieces_.push_back(on_gpu(experts, rows));
+  pieces_.back().ticket = ticket;
+}
+
+void ExpertLayers::load_and_compute(std::int64_t experts, std::int64_t rows, std::int64_t copies, double slower) {
+  pieces_.push_back(on_gpu(experts, rows));
+  pieces_.back().load = experts;
+  pieces_.back().copies = copies;
+  pieces_.back().slower = slower;
+}
+
+void ExpertLayers::compute_on_cpu_in_turn(std::int64_t experts, Duration time) {
+  pieces_.push_back({.time = time, .on_cpu = experts});
+}
+
+void ExpertLayers::call_cpu(CopySink& sink, std::int64_t experts, Duration time, bool sends) {
+  if (experts == 0) return;
+  const auto way = [&](Stream stream, Tag tag) {
+    const Bytes bytes(experts_.hidden_bytes * activation().tokens());
+    return Copy{.stream = stream,
+                .bytes = bytes,
+                .launch = cpu_.sync,
+                .transfer = model_.copy(stream, 1, bytes, CopyMechanism::single).transfer,
+                .tag = tag};
+  };
+  const Bytes read = experts_.bytes * experts * experts_.gpus;
+  calls_.push_back({.sends = sends,
+                    .there = way(Stream::d2h, kThere),
+                    .job = {.stream = Stream::cpu, .bytes = read, .launch = cpu_.start, .transfer = time, .tag = kJob},
+                    .back = way(Stream::h2d, kBack)});
+  cpu_read_ += read;
+  ++called_;
+  if (sends) {
+    sink.issue(calls_.back().there);
+  } else if (on_the_way_ + 1 == calls_.size()) {
+    sink.issue(calls_[on_the_way_++].job);  // what the call before has sent is there
+  }
+}
+
+void ExpertLayers::at_layer_start(std::int32_t /*layer*/, std::int32_t /*sub_batch*/, CopySink& /*sink*/) {
+  entered_ = false;
+}
+
+void ExpertLayers::at_layers_end(CopySink& /*sink*/) { entered_ = false; }
+
+void ExpertLayers::at_copy_done(const Copy& copy, CopySink& sink) {
+  switch (copy.tag) {
+    case kThere:
+      do {
+        sink.issue(calls_[on_the_way_++].job);
+      } while (on_the_way_ < calls_.size() && !calls_[on_the_way_].sends);
+      break;
+    case kJob:
+      sink.issue(calls_[jobs_done_++].back);
+      break;
+    case kBack:
+      calls_.pop_front();
+      --on_the_way_;
+      --jobs_done_;
+      ++returned_;
+      break;
+    default:
+      ++arrived_;
+      loaded(arrived_, sink);
+  }
+}
+
+LayerWork ExpertLayers::work(std::int32_t layer, std::int32_t /*sub_batch*/, CopySink& sink) {
+  const std::int32_t number = number_of_[static_cast<std::size_t>(layer)];
+  if (number < 0) return {};
+  if (!entered_) {
+    entered_ = true;
+    pieces_.clear();
+    next_ = 0;
+    deferred_ = 0;
+    in_turn_ = false;
+    gate(number, activation().layer(number), sink);
+  }
+  while (next_ < pieces_.size()) {
+    if (in_turn_ && returned_ < called_) return {.kind = LayerWork::Kind::waits, .wait = Wait::experts};
+    Piece& piece = pieces_[next_];
+    if (piece.on_cpu > 0) {
+      ++next_;
+      in_turn_ = true;
+      call_cpu(sink, piece.on_cpu, piece.time, true);
+      continue;
+    }
+    if (piece.load > 0) piece.ticket = load(sink, std::exchange(piece.load, 0), piece.copies, {}, piece.slower);
+    if (piece.ticket > arrived_) return {.kind = LayerWork::Kind::waits};
+    ++next_;
+    return {.kind = LayerWork::Kind::computes, .time = piece.time, .arithmetic = piece.arithmetic};
+  }
+  if (returned_ + deferred_ < called_) return {.kind = LayerWork::Kind::waits, .wait = Wait::experts};
+  leave(number, sink);
+  return {};
+}
+
+void ExpertLayers::copied(const Copy& copy, SimTime started, SimTime ended) {
+  if (copy.stream == Stream::cpu) cpu_busy_ += ended - started;
+}
+
+Figures ExpertLayers::figures() const {
+  Figures figures;
+  const double all = real(counts_.resident + counts_.loaded + counts_.on_cpu);
+  if (all > 0.0) {
+    figures["expert_hit_fraction"] = real(counts_.resident) / all;
+    figures["expert_load_fraction"] = real(counts_.loaded) / all;
+    figures["expert_cpu_fraction"] = real(counts_.on_cpu) / all;
+    figures["late_prefetch_fraction"] = real(counts_.late) / all;
+  }
+  figures["unused_prefetches"] = real(counts_.unused);
+  figures["demanded_expert_bytes"] = real(counts_.demanded.count());
+  figures["prefetched_expert_bytes"] = real(counts_.prefetched.count());
+  figures["cpu_expert_bytes"] = real(cpu_read_.count());
+  figures["cpu_expert_seconds"] = to_seconds(cpu_busy_);
+  return figures;
+}
+
+}  // namespace spillway

@@ -1,0 +1,169 @@
+// What all policies have in common that place routed experts between a GPU and its host: the work of a layer after its
+// gate, experts on the CPU, memory and figures. A policy says what a gate leads to.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "sim/api/figure.hpp"
+#include "sim/api/layer_policy.hpp"
+#include "sim/api/parameter.hpp"
+
+namespace spillway {
+
+/// Where the experts of a deployment are.
+struct ExpertPlacement {
+  std::int64_t on_gpu = 0;   // experts of all layers that stay there, or slots for them
+  std::int64_t on_host = 0;  // experts of all layers that the host holds
+  Bytes buffers{};           // on the GPU, for experts on their way
+  std::string terms{};       // one line: "experts of 36 of 48 layers on the host"
+  std::string lower{};       // the key to change when the GPU has too little memory, and how
+};
+
+/// The layout of a placement. Throws ConfigError, with the arithmetic, when GPU or host has too little memory.
+[[nodiscard]] Layout lay_out_experts(const Deployment& deployment, const Settings& settings,
+                                     const ExpertPlacement& placement);
+/// KV blocks of a layout that lay_out_experts() made, from its `chosen`.
+[[nodiscard]] Blocks laid_out_blocks(const Deployment& deployment);
+/// Memory of the GPU that weights outside the experts leave; < 0 when they do not fit.
+[[nodiscard]] Bytes beside_dense_weights(const Deployment& deployment);
+/// KV that a layout must leave on the GPU: memory.gpu_kv, or one block.
+[[nodiscard]] Bytes least_kv_of(const Deployment& deployment);
+
+/// How the host's CPU computes experts.
+struct ExpertCpu {
+  double bandwidth = 0.0;  // bytes/s at which it reads their weights; 0: it computes none
+  RateByRows flops{};      // of its matrix products
+  Duration start{};        // of the threads, per call
+  Duration sync{};         // on each way: the GPU's work is awaited, a copy starts
+};
+/// policy.cpu_efficiency: share of the peak of one socket's memory at which experts are read.
+[[nodiscard]] Parameter cpu_efficiency_parameter(const std::string& standard, const std::string& source);
+/// policy.sync and policy.cpu_start.
+[[nodiscard]] std::vector<Parameter> cpu_call_parameters();
+/// As these parameters state it. Throws ConfigError when the host states no peak of its memory, or no rate of matrix
+/// products.
+[[nodiscard]] ExpertCpu expert_cpu(const Deployment& deployment, const Settings& settings);
+
+[[nodiscard]] std::vector<FigureDefinition> expert_figures();
+
+/// The rule of a policy that places experts. When the step of a layer with experts has ended (attention, router, shared
+/// experts), the policy's gate() issues copies, hands experts to the CPU and lists what the GPU computes, in order.
+/// Each piece waits for a copy, if it needs one. The layer ends when all pieces have been computed and the CPU's
+/// outputs have come back.
+class ExpertLayers : public LayerPolicy, protected LayerRule {
+ public:
+  [[nodiscard]] Blocks capacity() const final { return capacity_; }
+  [[nodiscard]] LayerRule* begin(const BatchShape& shape, Duration layer) override;
+  void copied(const Copy& copy, SimTime started, SimTime ended) override;
+  [[nodiscard]] Figures figures() const override;
+
+ protected:
+  ExpertLayers(const Deployment& deployment, Blocks capacity, ExpertCpu cpu = {});
+
+  /// The router of `layer`, counted among those with experts, has chosen.
+  virtual void gate(std::int32_t layer, std::span<const ExpertUse> used, CopySink& sink) = 0;
+  /// The last load so far, load() number `ticket`, has arrived.
+  virtual void loaded(std::int64_t /*ticket*/, CopySink& /*sink*/) {}
+  /// The work of a layer has ended.
+  virtual void leave(std::int32_t /*layer*/, CopySink& /*sink*/) {}
+
+  // For gate(), and load() for the others, too:
+  /// Copies `experts` to the GPU as one copy, whose fixed time is that of `copies` of them and `more`; `slower` times
+  /// the transfer of pinned memory. Returns its ticket: loads end in the order of their tickets, from 1 on.
+  std::int64_t load(CopySink& sink, std::int64_t experts, std::int64_t copies, Duration more = {}, double slower = 1.0);
+  /// The GPU computes them once the load `ticket` has arrived; 0: they are there.
+  void compute(std::int64_t experts, std::int64_t rows, std::int64_t ticket = 0);
+  /// As one step after what was listed before: the copy, then the GPU computes them. Nothing goes on beside it.
+  void load_and_compute(std::int64_t experts, std::int64_t rows, std::int64_t copies, double slower = 1.0);
+  /// Likewise the CPU, in `time`.
+  void compute_on_cpu_in_turn(std::int64_t experts, Duration time);
+  /// The CPU computes them: the hidden states go to the host, the outputs come back.
+  void compute_on_cpu(CopySink& sink, std::int64_t experts, std::int64_t rows) {
+    call_cpu(sink, experts, round_seconds(cpu_seconds(experts, rows)), true);
+  }
+  /// The same in a time that the policy states.
+  void compute_on_cpu_for(CopySink& sink, std::int64_t experts, Duration time) { call_cpu(sink, experts, time, true); }
+  /// The same of hidden states that the call before has sent.
+  void compute_more_on_cpu(CopySink& sink, std::int64_t experts, std::int64_t rows) {
+    call_cpu(sink, experts, round_seconds(cpu_seconds(experts, rows)), false);
+  }
+  /// The layer does not wait for the last `calls` of the CPU, and the next one with experts does.
+  void defer(std::int64_t calls) { deferred_ = calls; }
+
+  [[nodiscard]] const ExpertDeployment& experts() const { return experts_; }
+  [[nodiscard]] ExpertActivation& activation() const { return *experts_.activation; }
+  [[nodiscard]] std::int64_t arrived() const { return arrived_; }
+  [[nodiscard]] const ExpertCpu& cpu() const { return cpu_; }
+  /// Seconds in which the CPU computes them.
+  [[nodiscard]] double cpu_seconds(std::int64_t experts, std::int64_t rows) const;
+
+  /// Counts of (layer, expert) pairs in use.
+  struct Counts {
+    std::int64_t resident = 0;  // on the GPU before the gate
+    std::int64_t loaded = 0;
+    std::int64_t on_cpu = 0;
+    std::int64_t late = 0;    // prefetched, and still on the way at the gate
+    std::int64_t unused = 0;  // prefetched for nothing
+    Bytes demanded{};
+    Bytes prefetched{};
+  };
+  Counts counts_{};
+
+ private:
+  void at_layer_start(std::int32_t layer, std::int32_t sub_batch, CopySink& sink) final;
+  void at_copy_done(const Copy& copy, CopySink& sink) final;
+  [[nodiscard]] bool ready(std::int32_t /*layer*/, std::int32_t /*sub_batch*/) const final { return true; }
+  [[nodiscard]] bool works_in_layers() const final { return true; }
+  [[nodiscard]] LayerWork work(std::int32_t layer, std::int32_t sub_batch, CopySink& sink) final;
+  void at_layers_end(CopySink& sink) final;
+
+  /// A step of a layer, in the order of which the GPU takes them.
+  struct Piece {
+    Duration time{};  // on the GPU
+    bool arithmetic = false;
+    std::int64_t ticket = 0;
+    std::int64_t load = 0;  // experts that it copies first
+    std::int64_t copies = 0;
+    double slower = 1.0;
+    std::int64_t on_cpu = 0;  // or experts that the CPU computes, in `time`
+  };
+  void call_cpu(CopySink& sink, std::int64_t experts, Duration time, bool sends);
+  [[nodiscard]] Piece on_gpu(std::int64_t experts, std::int64_t rows) const;
+
+  struct CpuCall {
+    bool sends = true;
+    Copy there{};
+    Copy job{};
+    Copy back{};
+  };
+  enum Tag : std::int32_t { kLoad, kThere, kJob, kBack };
+
+  const ExecutionModel& model_;
+  const ExpertDeployment experts_;
+  const Blocks capacity_;
+  const ExpertCpu cpu_;
+  std::vector<std::int32_t> number_of_;  // of each layer of the model, among those with experts; -1: it has none
+  bool entered_ = false;                 // the gate of the layer has opened
+  std::vector<Piece> pieces_;            // of the layer
+  std::size_t next_ = 0;
+  bool in_turn_ = false;    // what follows waits for the CPU
+  std::int64_t loads_ = 0;  // issued
+  std::int64_t arrived_ = 0;
+  std::deque<CpuCall> calls_;   // that have not come back
+  std::size_t on_the_way_ = 0;  // of these, those whose hidden states have arrived
+  std::size_t jobs_done_ = 0;   // and those that the CPU has computed
+  std::int64_t called_ = 0;
+  std::int64_t returned_ = 0;
+  std::int64_t deferred_ = 0;  // of the calls
+  Duration cpu_busy_{};
+  Bytes cpu_read_{};
+};
+
+}  // namespace spillway

@@ -1,0 +1,127 @@
+// Runs the iterations of a policy that places experts on the executor, with times and routers by hand.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "sim/exec/executor.hpp"
+#include "tests/unit/policy_test.hpp"
+
+namespace spillway {
+
+/// Layers of equal time, copies of `launch` each and a bandwidth.
+class ExpertModel final : public ExecutionModel {
+ public:
+  ExpertModel(std::int32_t layers, Duration layer, double bandwidth, Duration launch = {})
+      : layers_(layers), layer_(layer), bandwidth_(bandwidth), launch_(launch) {}
+  [[nodiscard]] std::int32_t layers() const override { return layers_; }
+  [[nodiscard]] IterationTime iteration(const BatchShape&) const override { return {.layer = layer_}; }
+  [[nodiscard]] CopyTime copy(Stream, std::int64_t copies, Bytes bytes, CopyMechanism) const override {
+    return {launch_ * copies, round_seconds(static_cast<double>(bytes.count()) / bandwidth_)};
+  }
+
+ private:
+  std::int32_t layers_;
+  Duration layer_;
+  double bandwidth_;
+  Duration launch_;
+};
+
+/// Routers whose choices a test states.
+class ScriptedRouters final : public ExpertActivation {
+ public:
+  std::int64_t batch = 1;                             // tokens
+  std::vector<std::vector<ExpertUse>> used{};         // by layer with experts
+  std::vector<std::vector<std::int32_t>> guesses{};   // by layer: what predicted() returns, the likeliest first
+  std::vector<std::vector<std::int32_t>> rankings{};  // by layer
+
+  [[nodiscard]] std::int64_t tokens() const override { return batch; }
+  [[nodiscard]] std::span<const ExpertUse> layer(std::int32_t layer) override { return at(used, layer); }
+  [[nodiscard]] std::span<const std::int32_t> predicted(std::int32_t layer, std::int32_t count) override {
+    const std::span<const std::int32_t> all = at(guesses, layer);
+    return all.first(std::min(all.size(), static_cast<std::size_t>(count)));
+  }
+  [[nodiscard]] std::span<const std::int32_t> by_popularity(std::int32_t layer) const override {
+    return at(rankings, layer);
+  }
+  [[nodiscard]] double popularity(std::int32_t, std::int32_t) const override { return 0.0; }
+
+ private:
+  template <class T>
+  static const T& at(const std::vector<T>& each, std::int32_t layer) {
+    return each.at(static_cast<std::size_t>(layer));
+  }
+};
+
+/// A policy and the executor that runs it.
+class ExpertBench {
+ public:
+  /// `deployment` states layers, experts and memory; the model must outlive the bench. `policy` is a registered name.
+  ExpertBench(const std::string& policy, const ExecutionModel& model, Deployment deployment, Overrides overrides = {})
+      : info_(*PolicyRegistry::instance().find(policy)),
+        settings_(oracle::policy_settings(info_, overrides)),
+        deployment_(std::move(deployment)) {
+    deployment_.model = &model;
+    layout_ = info_.layout(deployment_, settings_);
+    deployment_.chosen = layout_.chosen;
+    deployment_.experts->activation = &routers;
+    layers_ = info_.make({settings_, view_, deployment_, graph_, {}}).layers;
+  }
+
+  /// Runs an iteration of `tokens` that decode, from where the last one ended; returns its length.
+  Duration iterate(std::int64_t tokens = 1) {
+    routers.batch = tokens;
+    const ExecutionModel& model = *deployment_.model;
+    const BatchShape shape{.decode_sequences = tokens, .sampled_sequences = tokens};
+    const std::array<SubBatchTimes, 1> times{SubBatchTimes{.gpu = LayerTimes(model.iteration(shape).layer)}};
+    LayerRule* const rule = layers_->begin(shape, model.iteration(shape).layer);
+    const IterationPlan plan{model.layers(), times, rule};
+    const SimTime start = executor_.now();
+    executor_.begin(plan, start);
+    return executor_.run(plan, kNever).time - start;
+  }
+
+  [[nodiscard]] const Layout& layout() const { return layout_; }
+  [[nodiscard]] Figures figures() const { return layers_->figures(); }
+  [[nodiscard]] Bytes copied(Stream stream) const { return executor_.use(stream).bytes; }
+
+  ScriptedRouters routers;
+
+ private:
+  class NoView final : public View {
+   public:
+    [[nodiscard]] RequestView request(RequestId) const override { return {}; }
+    [[nodiscard]] bool alive(RequestId) const override { return false; }
+    [[nodiscard]] RequestId last_joined() const override { return kNoRequest; }
+    [[nodiscard]] Blocks decode_growth(std::int64_t) const override { return {}; }
+    [[nodiscard]] RequestId last_decoding() const override { return kNoRequest; }
+    [[nodiscard]] bool grows_next(RequestId) const override { return false; }
+    [[nodiscard]] SimTime waiting_since() const override { return {}; }
+    [[nodiscard]] std::span<const KvRun> runs(const Holder&) const override { return {}; }
+    [[nodiscard]] Tokens kept(std::int64_t) const override { return {}; }
+    [[nodiscard]] CachedPrefix cached_prefix(RequestId) const override { return {}; }
+  };
+
+  const PolicyInfo& info_;
+  Settings settings_;
+  Deployment deployment_;
+  Layout layout_;
+  TierGraph graph_{};
+  NoView view_;
+  std::unique_ptr<LayerPolicy> layers_;
+  Executor executor_;
+};
+
+/// `distinct` experts, 0 on, of which each of `tokens` uses `top_k`.
+inline std::vector<ExpertUse> first_experts(std::int32_t distinct) {
+  std::vector<ExpertUse> used;
+  for (std::int32_t e = 0; e < distinct; ++e) used.push_back({e, 1});
+  return used;
+}
+
+}  // namespace spillway

@@ -1,0 +1,342 @@
+// Which experts an iteration uses (sim/exec/expert_draw.hpp): by hand, and against a plain model of its rules.
+#include "sim/exec/expert_draw.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <numeric>
+#include <vector>
+
+#include "sim/core/random.hpp"
+#include "tests/support/cases.hpp"
+
+namespace spillway {
+namespace {
+
+using testing::ElementsAre;
+
+std::int64_t fixed(double x) { return std::llround(x * 0x1p32); }
+
+std::vector<std::int32_t> sample(const std::vector<double>& d, double u) {
+  std::vector<std::int64_t> in_fixed;
+  for (const double one : d) in_fixed.push_back(fixed(one));
+  std::vector<std::int32_t> drawn;
+  systematic_sample(in_fixed, fixed(u), {1, 0}, drawn);
+  return drawn;
+}
+
+// experts.md 8.7, test 1: E (1 - (1 - k/E)^T).
+TEST(ExpertDraw, DistinctExperts) {
+  const std::vector<double> mixtral(8, 0.25);
+  EXPECT_EQ(distinct_experts(mixtral, 1), 2.0);
+  EXPECT_EQ(distinct_experts(mixtral, 2), 3.5);
+  EXPECT_EQ(distinct_experts(mixtral, 4), 5.46875);
+  EXPECT_EQ(distinct_experts(mixtral, 8), 7.1990966796875);
+  const std::vector<double> qwen(128, 8.0 / 128.0);
+  EXPECT_EQ(distinct_experts(qwen, 2), 15.5);
+  EXPECT_NEAR(distinct_experts(qwen, 32), 111.7710, 5e-5);
+  EXPECT_NEAR(distinct_experts(std::vector{.8, .6, .4, .2}, 2), .96 + .84 + .64 + .36, 1e-12);
+}
+
+// The first c = 2/12 gives 8c > 1, which becomes 1; the rest share what is left: c = 1/4.
+TEST(ExpertDraw, WaterFillingCapsAtOne) {
+  EXPECT_THAT(water_filling(std::vector{8.0, 2.0, 1.0, 1.0}, 2.0), ElementsAre(1.0, 0.5, 0.25, 0.25));
+  EXPECT_THAT(water_filling(std::vector{1.0, 1.0, 1.0, 1.0}, 4.0), ElementsAre(1.0, 1.0, 1.0, 1.0));
+}
+
+// experts.md 8.7, test 2: T = 1, last {0, 1}, running sums .55 1.10 1.25 1.40 1.55 1.70 1.85 2.00.
+TEST(ExpertDraw, SystematicSampleOfOneToken) {
+  const std::vector<double> d{.55, .55, .15, .15, .15, .15, .15, .15};
+  EXPECT_THAT(sample(d, .5), ElementsAre(0, 4));
+  EXPECT_THAT(sample(d, .2), ElementsAre(0, 2));
+  EXPECT_THAT(sample(d, .57), ElementsAre(1, 5));
+}
+
+// The same of T = 2, m = (2, 1, 1, 0, ...): sums .7975 1.415 2.0325 2.31 2.5875 ...
+TEST(ExpertDraw, SystematicSampleOfTwoTokens) {
+  const std::vector<double> d{.7975, .6175, .6175, .2775, .2775, .2775, .2775, .2775};
+  EXPECT_THAT(sample(d, .5), ElementsAre(0, 2, 4));
+  EXPECT_THAT(sample(d, .3), ElementsAre(0, 1, 3, 7));
+}
+
+TEST(ExpertDraw, SampleVisitsInTheOrderOfTheHash) {
+  // 5 mod 6 | 1 = 5, coprime with 6; the upper half 8 mod 6 = 2.
+  const SampleOrder order = SampleOrder::of((std::uint64_t{8} << 32U) | 5U, 6);
+  EXPECT_EQ(((std::uint64_t{8} << 32U) | 5U) % 6, 1);  // 8 * 2^32 + 5 = 8 * 4 + 5 = 37 = 1 mod 6
+  EXPECT_EQ(order.step, 1);
+  EXPECT_EQ(order.first, 2);
+  // 9 mod 6 = 3, which 3 divides; 5 does not.
+  EXPECT_EQ(SampleOrder::of(9, 6).step, 5);
+  std::vector<std::int32_t> drawn;
+  systematic_sample(std::vector<std::int64_t>(4, kFixedOne / 2), 0, {3, 2}, drawn);  // order 2 1 0 3
+  EXPECT_THAT(drawn, ElementsAre(2, 0));
+}
+
+TEST(ExpertDraw, LargestRemainderKeepsItsBounds) {
+  std::vector<std::int64_t> parts;
+  // 3.5, 1.75, 1.75 of 7: whole parts 3, 1, 1; the two remainders of .75 come first.
+  largest_remainder(std::vector{2.0, 1.0, 1.0}, 7, 7, parts);
+  EXPECT_THAT(parts, ElementsAre(3, 2, 2));
+  // 8, 1, 1 of 10 with at most 5: what is over goes to the others, first to the first.
+  largest_remainder(std::vector{8.0, 1.0, 1.0}, 10, 5, parts);
+  EXPECT_THAT(parts, ElementsAre(5, 3, 2));
+  // 5.94, .03, .03 of 6: each has at least one.
+  largest_remainder(std::vector{198.0, 1.0, 1.0}, 6, 6, parts);
+  EXPECT_THAT(parts, ElementsAre(4, 1, 1));
+  // Equal remainders: the lower number.
+  largest_remainder(std::vector{1.0, 1.0, 1.0, 1.0}, 6, 6, parts);
+  EXPECT_THAT(parts, ElementsAre(2, 2, 1, 1));
+}
+
+/// The rules of the header, a layer at a time, with plain powers and sorted lists.
+class PlainDraw {
+ public:
+  PlainDraw(const ExpertChoice& choice, const ExpertDraw& of) : choice_(choice) {
+    for (std::int32_t l = 0; l < choice.layers; ++l) {
+      Layer& layer = layers_.emplace_back();
+      const std::span<const std::int32_t> ranking = of.by_popularity(l);
+      layer.ranking.assign(ranking.begin(), ranking.end());
+      for (std::int32_t e = 0; e < choice.count; ++e) layer.pi.push_back(of.popularity(l, e));
+      layer.m.assign(layer.pi.size(), 0.0);
+    }
+  }
+
+  void begin(std::int64_t decodes, std::int64_t fresh, std::int64_t ended) {
+    for (Layer& layer : layers_) {
+      for (std::size_t e = 0; e < layer.pi.size(); ++e) layer.m[e] += static_cast<double>(ended_) * layer.pi[e];
+      const double known = static_cast<double>(decodes_ + ended_);
+      for (std::size_t e = 0; e < layer.pi.size(); ++e) {
+        const auto now = static_cast<double>(decodes);
+        layer.m[e] = now < known ? layer.m[e] * now / known : layer.m[e] + (now - known) * layer.pi[e];
+      }
+    }
+    decodes_ = decodes;
+    fresh_ = fresh;
+    ended_ = ended;
+    ++iteration_;
+  }
+
+  std::vector<ExpertUse> draw(std::int32_t number) {
+    Layer& layer = layers_[static_cast<std::size_t>(number)];
+    const double q = choice_.locality;
+    const auto td = static_cast<double>(decodes_);
+    const auto tn = static_cast<double>(fresh_);
+    std::vector<double> d;
+    std::vector<double> of_decodes;
+    std::vector<double> mu;
+    for (std::size_t e = 0; e < layer.pi.size(); ++e) {
+      const double pi = layer.pi[e];
+      const double m = layer.m[e];
+      d.push_back(1.0 - std::pow((1 - q) * (1 - pi), m) * std::pow(1 - (1 - q) * pi, td - m) * std::pow(1 - pi, tn));
+      of_decodes.push_back(m * (q + (1 - q) * pi) + (td - m) * (1 - q) * pi);
+      mu.push_back(of_decodes.back() + tn * pi);
+      d.back() = std::min(d.back(), mu.back());
+    }
+    std::vector<std::size_t> active;
+    if (static_cast<double>(d.size()) - std::accumulate(d.begin(), d.end(), 0.0) < 0.5) {
+      active.resize(d.size());
+      std::iota(active.begin(), active.end(), 0);
+    } else {
+      double lacks = choice_.top_k - std::accumulate(d.begin(), d.end(), 0.0);
+      for (const std::int32_t e : layer.ranking) {
+        const double by = std::clamp(lacks, 0.0, 1.0 - d[static_cast<std::size_t>(e)]);
+        d[static_cast<std::size_t>(e)] += by;
+        lacks -= by;
+      }
+      active = sampled(d, number);
+    }
+    std::vector<ExpertUse> used = share(active, d, mu);
+    std::fill(layer.m.begin(), layer.m.end(), 0.0);
+    for (const ExpertUse& use : used) {
+      const auto e = static_cast<std::size_t>(use.expert);
+      layer.m[e] = std::min(td, static_cast<double>(use.tokens) * of_decodes[e] / mu[e]);
+    }
+    const double sum = std::accumulate(layer.m.begin(), layer.m.end(), 0.0);
+    if (fresh_ > 0 && sum > choice_.top_k * td) {
+      for (double& m : layer.m) m *= choice_.top_k * td / sum;
+    }
+    return used;
+  }
+
+ private:
+  struct Layer {
+    std::vector<double> pi;
+    std::vector<double> m;
+    std::vector<std::int32_t> ranking;
+  };
+
+  std::vector<std::size_t> sampled(const std::vector<double>& d, std::int32_t number) const {
+    const auto mixed = [](std::uint64_t state, std::uint64_t with) {
+      state ^= with * 0x9e3779b97f4a7c15U;
+      return split_mix(state);
+    };
+    const std::uint64_t hash =
+        mixed(mixed(choice_.seed, static_cast<std::uint64_t>(iteration_)), static_cast<std::uint64_t>(number));
+    const double u = static_cast<double>(hash >> 32U) * 0x1p-32;
+    const std::uint64_t count = d.size();
+    std::uint64_t a = (hash % count) | 1U;
+    while (std::gcd(a, count) != 1) a += 2;
+    const std::uint64_t b = (hash >> 32U) % count;
+    std::vector<std::size_t> active;
+    double sum = 0.0;
+    for (std::uint64_t j = 0; j < count; ++j) {
+      const std::size_t e = (a * j + b) % count;
+      const double before = sum;
+      sum += d[e];
+      if (std::ceil(before - u) < std::ceil(sum - u)) active.push_back(e);
+    }
+    std::sort(active.begin(), active.end());
+    return active;
+  }
+
+  std::vector<ExpertUse> share(const std::vector<std::size_t>& active, const std::vector<double>& d,
+                               const std::vector<double>& mu) const {
+    const std::int64_t tokens = decodes_ + fresh_;
+    const std::int64_t total = tokens * choice_.top_k;
+    double sum = 0.0;
+    for (const std::size_t e : active) sum += mu[e] / d[e];
+    std::vector<ExpertUse> used;
+    std::vector<double> exact;
+    std::int64_t left = total;
+    for (const std::size_t e : active) {
+      exact.push_back(mu[e] / d[e] * static_cast<double>(total) / sum);
+      const auto whole = std::clamp(static_cast<std::int64_t>(std::floor(exact.back())), std::int64_t{1}, tokens);
+      used.push_back({static_cast<std::int32_t>(e), whole});
+      left -= whole;
+    }
+    // One at a time: to the one that lacks most, or from the one that has most too much.
+    std::vector<bool> moved(used.size(), false);
+    while (left != 0) {
+      const std::int64_t by = left > 0 ? 1 : -1;
+      std::ptrdiff_t best = -1;
+      for (std::ptrdiff_t i = 0; i < std::ssize(used); ++i) {
+        const auto at = static_cast<std::size_t>(i);
+        if (moved[at] || (by > 0 ? used[at].tokens >= tokens : used[at].tokens <= 1)) continue;
+        const auto lacks = [&](std::size_t j) {
+          return static_cast<double>(by) * (exact[j] - static_cast<double>(used[j].tokens));
+        };
+        if (best < 0 || lacks(at) > lacks(static_cast<std::size_t>(best))) best = i;
+      }
+      if (best < 0) {
+        std::fill(moved.begin(), moved.end(), false);
+        continue;
+      }
+      used[static_cast<std::size_t>(best)].tokens += by;
+      moved[static_cast<std::size_t>(best)] = true;
+      left -= by;
+    }
+    return used;
+  }
+
+  ExpertChoice choice_;
+  std::vector<Layer> layers_;
+  std::int64_t decodes_ = 0;
+  std::int64_t fresh_ = 0;
+  std::int64_t ended_ = 0;
+  std::int64_t iteration_ = -1;
+};
+
+TEST(ExpertDraw, AgreesWithAPlainModelOfItsRules) {
+  RandomStream random(24, 0, "expert draw");
+  std::int64_t different = 0;
+  std::int64_t layers = 0;
+  std::int64_t shared = 0;
+  for (std::uint64_t i = 0; i < random_cases(60); ++i) {
+    const auto below = [&](std::uint64_t n) { return static_cast<std::int64_t>(random.next_u64() % n); };
+    ExpertChoice choice;
+    choice.count = static_cast<std::int32_t>(2 + below(40));
+    choice.top_k = static_cast<std::int32_t>(1 + below(static_cast<std::uint64_t>(choice.count)));
+    choice.layers = 2;
+    choice.skew = random.uniform() * 1.5;
+    choice.locality = below(4) == 0 ? 0.0 : random.uniform() * 0.95;
+    choice.seed = random.next_u64();
+    ExpertDraw draw(choice);
+    PlainDraw plain(choice, draw);
+    std::int64_t decodes = 0;
+    std::int64_t ended = 0;
+    for (int iteration = 0; iteration < 60; ++iteration) {
+      const std::int64_t known = decodes + ended;
+      const std::int64_t leave = known > 0 && below(3) == 0 ? below(static_cast<std::uint64_t>(known) + 1) : 0;
+      decodes = known - leave + (below(12) == 0 ? below(3) : 0);
+      const bool prompts = decodes == 0 || below(3) == 0;
+      std::vector<PrefillChunk> chunks;
+      if (prompts) chunks.push_back({Tokens(1 + below(below(2) == 0 ? 4 : 300)), Tokens(0)});
+      ended = prompts ? below(2) : 0;
+      BatchShape shape{.decode_sequences = decodes, .chunks = chunks, .sampled_sequences = decodes + ended};
+      const std::int64_t fresh = prompts ? chunks.front().new_tokens.count() : 0;
+      draw.begin(shape);
+      plain.begin(decodes, fresh, ended);
+      for (std::int32_t l = 0; l < choice.layers; ++l) {
+        const std::span<const ExpertUse> used = draw.layer(l);
+        const std::vector<ExpertUse> expected = plain.draw(l);
+        std::int64_t rows = 0;
+        for (const ExpertUse& use : used) rows += use.tokens;
+        ASSERT_EQ(rows, (decodes + fresh) * choice.top_k);
+        ++layers;
+        shared += decodes > 1 ? 1 : 0;
+        if (!std::equal(used.begin(), used.end(), expected.begin(), expected.end())) {
+          ++different;
+          break;
+        }
+      }
+      if (different > 0) break;
+    }
+    ASSERT_EQ(different, 0) << "case " << i << " after " << layers << " layers";
+  }
+  EXPECT_GT(shared, layers / 5);
+}
+
+// Over many tokens, an expert is used as often as its popularity says, and reused as q + (1 - q) pi.
+TEST(ExpertDraw, PopularityAndReuseAreThoseOfTheChain) {
+  ExpertDraw draw({.count = 8, .top_k = 2, .layers = 1, .skew = 0.65, .locality = 0.4, .seed = 7});
+  std::vector<double> uses(8, 0.0);
+  double reused = 0.0;
+  std::vector<bool> before(8, false);
+  constexpr int kTokens = 40'000;
+  const BatchShape shape{.decode_sequences = 1, .sampled_sequences = 1};
+  for (int token = 0; token < kTokens; ++token) {
+    draw.begin(shape);
+    std::vector<bool> now(8, false);
+    ASSERT_EQ(draw.layer(0).size(), 2);
+    for (const ExpertUse& use : draw.layer(0)) {
+      const auto e = static_cast<std::size_t>(use.expert);
+      now[e] = true;
+      uses[e] += 1.0;
+      if (before[e]) reused += 1.0;
+    }
+    before = now;
+  }
+  double reuse = 0.0;
+  for (std::size_t e = 0; e < 8; ++e) {
+    const double pi = draw.popularity(0, static_cast<std::int32_t>(e));
+    EXPECT_NEAR(uses[e] / kTokens, pi, 0.02);
+    reuse += pi * (0.4 + 0.6 * pi);
+  }
+  EXPECT_NEAR(reused / kTokens, reuse, 0.02);
+}
+
+// Of two experts in use, asked for two, 0.8 x 2 are right; asked for one, 1 x (1 - 0.2 / 2) = 0.9 (measured: 0.90 to
+// 0.96).
+TEST(ExpertDraw, PredictionsAreRightAsOftenAsTheLookaheadSays) {
+  ExpertDraw draw({.count = 8, .top_k = 2, .layers = 2, .locality = 0.2, .lookahead = 0.8, .seed = 3});
+  double of_two = 0.0;
+  double of_one = 0.0;
+  constexpr int kTokens = 20'000;
+  for (int token = 0; token < kTokens; ++token) {
+    draw.begin({.decode_sequences = 1, .sampled_sequences = 1});
+    for (const std::int32_t count : {2, 1}) {
+      const std::span<const std::int32_t> predicted = draw.predicted(1, count);
+      ASSERT_EQ(predicted.size(), static_cast<std::size_t>(count));
+      for (const ExpertUse& use : draw.layer(1)) {
+        const bool right = std::ranges::find(predicted, use.expert) != predicted.end();
+        (count == 2 ? of_two : of_one) += right ? 1.0 : 0.0;
+      }
+    }
+  }
+  EXPECT_NEAR(of_two / kTokens, 1.6, 0.02);
+  EXPECT_NEAR(of_one / kTokens, 0.9, 0.02);
+}
+
+}  // namespace
+}  // namespace spillway
