@@ -128,6 +128,22 @@ Problem no_expert_kernels(const GpuProfile& gpu, const LlmModel& llm, std::strin
                           : fmt::format("{} has them, the nearest of: {}; ", others.front(), fmt::join(others, ", ")))};
 }
 
+std::string validity_of_parts(const GpuProfile& gpu, const LlmModel& llm, const Parallelism& parallelism,
+                              std::string_view kernel) {
+  std::string text;
+  const FittedMoe* experts = llm.experts ? expert_kernels(gpu, llm, parallelism, kernel) : nullptr;
+  if (experts != nullptr) {
+    const ErrorSummary& error = experts->record.held_out;
+    text += error.n == 0
+                ? std::string("MoE kernels: no row was held out")
+                : fmt::format("MoE kernels {:.1f}% / {:.1f}% (n = {}{})", 100.0 * error.median, 100.0 * error.p95,
+                              error.n, experts->record.source_kind == "borrowed" ? ", of the lender" : "");
+    text += "; whole servers with experts: experiments/moe; ";
+  }
+  if (llm.latent) text += "latent attention: not measured; ";
+  return text;
+}
+
 std::vector<std::string> quantization_warnings(const GpuProfile& gpu, const LlmModel& llm,
                                                std::int64_t kv_dtype_bytes) {
   std::vector<std::string> warnings;
