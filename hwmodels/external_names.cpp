@@ -171,7 +171,8 @@ HubModel quantised(const KnownId& known, const Quantiser& quantiser) {
 
 /// GPUs that people ask for and that no bundled profile describes.
 struct MissingGpu {
-  std::string_view name;  // in small letters, without blanks and signs; part of the name that is asked for
+  std::string_view
+      name;  // in small letters, without blanks and signs: the start of what is asked for, or of a word of it
   std::string_view board;
   bool cuda = true;
 };
@@ -268,19 +269,27 @@ std::string advice_on_hub_id(std::string_view id) {
     }
   }
   return fmt::format(
-      "no bundled model has this id; the nearest is {}. For another model, give its config.json: model=FILE", nearest);
+      "if it is an id of Hugging Face: no bundled model has it, the nearest is {}; another model needs its "
+      "config.json, "
+      "model=FILE",
+      nearest);
 }
 
 std::string advice_on_gpu(std::string_view name) {
-  std::string plain;
-  for (const std::string& word : words_of(name)) plain += word;
-  // "h20" is not the start of "h200".
-  const auto* it = std::ranges::find_if(kMissingGpus, [&](const MissingGpu& gpu) {
-    const std::size_t at = plain.find(gpu.name);
-    const std::size_t end = at + gpu.name.size();
-    return at != std::string::npos &&
-           (end == plain.size() || std::isdigit(static_cast<unsigned char>(plain[end])) == 0);
-  });
+  const std::vector<std::string> words = words_of(name);
+  // Names of several words may be written as one. "h20" is not the start of "h200".
+  const auto named = [&](const MissingGpu& gpu) {
+    for (auto first = words.begin(); first != words.end(); ++first) {
+      std::string joined;
+      for (auto word = first; word != words.end(); ++word) {
+        joined += *word;
+        const std::string rest = joined.starts_with(gpu.name) ? joined.substr(gpu.name.size()) : "0";
+        if (rest.empty() || std::isdigit(static_cast<unsigned char>(rest.front())) == 0) return true;
+      }
+    }
+    return false;
+  };
+  const auto* it = std::ranges::find_if(kMissingGpus, named);
   if (it == kMissingGpus.end()) return {};
   return fmt::format(
       "no profile of the {} is bundled. {}its GEMMs, its prefill and decode attention, MoE kernels for experts, "

@@ -46,7 +46,7 @@ struct Parameter {
   /// Whether a text that is neither one of `choices` nor a file is a name all the same, such as an id of the Hugging
   /// Face hub. Null: none is.
   bool (*accepts)(std::string_view name) = nullptr;
-  /// What to do about a text that is no name, in place of "did you mean ...?"; empty: nothing is known. Null: nothing.
+  /// What to do about a text that is no name; empty: nothing is known of it. Null: of no text.
   std::string (*advice)(std::string_view name) = nullptr;
   bool takes_list = false;     // the value itself is a list: its commas do not separate values of a sweep
   bool takes_blocks = false;   // a size of KV memory, which may also be a number of KV blocks: "2588 blocks"

@@ -287,7 +287,7 @@ class Resolver {
     if (file || looks_like_file(*name)) {
       if (readable_file(*name) || (parameter.accepts != nullptr && parameter.accepts(*name))) return;
       unreadable_.push_back({fmt::format("{}: cannot read the file {}", parameter.name, brief(*name)), key.where,
-                             advice.empty() ? "check its name and its permissions" : advice});
+                             "check its name and its permissions" + (advice.empty() ? "" : "; " + advice)});
       return;
     }
     if (lists_names(parameter, *name)) {

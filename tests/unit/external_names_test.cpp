@@ -77,6 +77,7 @@ INSTANTIATE_TEST_SUITE_P(
         Stored{"Qwen/Qwen3-30B-A3B-FP8", "qwen3-30b-a3b", Quantization::fp8_block, 40'960},
         Stored{"qwen/qwen3-30b-a3b-fp8", "qwen3-30b-a3b", Quantization::fp8_block, 40'960},
         Stored{"Qwen/Qwen3-30B-A3B-Base", "qwen3-30b-a3b", Quantization::none, 32'768},
+        Stored{"Qwen/Qwen3-14B-Base", "qwen3-14b", Quantization::none, 32'768},
         Stored{"Qwen/Qwen3-235B-A22B-Instruct-2507-FP8", "qwen3-235b-a22b", Quantization::fp8_block, 262'144},
         Stored{"Qwen/Qwen3-32B-AWQ", "qwen3-32b", Quantization::int4, 40'960},
         Stored{"Qwen/Qwen3-30B-A3B-GPTQ-Int4", "qwen3-30b-a3b", Quantization::int4, 40'960},
@@ -115,14 +116,21 @@ TEST(HubIds, Name_WhenTheIdDiffersFromItsModel_ThenIsTheId) {
   EXPECT_EQ(llm.file.sha256, load_llm("qwen3-30b-a3b").file.sha256);
 }
 
+// A GPU may have kernels of the format, so that the file says nothing; a run does (quantization_warnings).
+TEST(HubIds, Warning_WhenKernelsOfTheFormatCanBeMeasured_ThenThereIsNone) {
+  EXPECT_THAT(load_llm("Qwen/Qwen3-30B-A3B-FP8").file.warnings, testing::IsEmpty());
+  EXPECT_THAT(load_llm("RedHatAI/Meta-Llama-3.1-8B-Instruct-quantized.w8a8").file.warnings,
+              testing::Contains(HasSubstr("no kernel of this method is calibrated")));
+}
+
 TEST(HubIds, Refusal_WhenNoRuleApplies_ThenTheNearestIsNamed) {
   // Publishers whose formats are not known, other sizes, and what is no id.
   for (const char* other : {"someone/Qwen3-30B-A3B-FP8", "Qwen/Qwen3-31B", "Qwen/Qwen3-30B-A3B-Int3", "openai/gpt-oss",
                             "Qwen/", "/Qwen3-30B-A3B", "a/Qwen/Qwen3-30B-A3B", "qwen3-30b-a3b", "Qwen/config.json"}) {
     EXPECT_FALSE(llm_of_hub_id(other)) << other;
   }
-  EXPECT_THAT(advice_on_hub_id("someone/Qwen3-30B-A3B-FP8"), HasSubstr("the nearest is Qwen/Qwen3-30B-A3B-FP8."));
-  EXPECT_THAT(advice_on_hub_id("openai/gpt-oss"), HasSubstr("the nearest is openai/gpt-oss-20b."));
+  EXPECT_THAT(advice_on_hub_id("someone/Qwen3-30B-A3B-FP8"), HasSubstr("the nearest is Qwen/Qwen3-30B-A3B-FP8;"));
+  EXPECT_THAT(advice_on_hub_id("openai/gpt-oss"), HasSubstr("the nearest is openai/gpt-oss-20b;"));
   EXPECT_EQ(advice_on_hub_id("./Qwen3"), "");
 }
 
@@ -131,7 +139,9 @@ TEST(ExternalNames, Advice_WhenAGpuHasNoProfile_ThenSaysWhatToMeasure) {
                                                                                     {"NVIDIA-L40", "NVIDIA L40"},
                                                                                     {"rtx-pro-6000", "RTX PRO 6000"},
                                                                                     {"h20", "NVIDIA H20"},
-                                                                                    {"l4-24gb", "NVIDIA L4"}}) {
+                                                                                    {"l4-24gb", "NVIDIA L4"},
+                                                                                    {"hgx-h20-8", "NVIDIA H20"},
+                                                                                    {"RTXPRO6000", "RTX PRO 6000"}}) {
     EXPECT_THAT(advice_on_gpu(name), HasSubstr(std::string(board) + " is bundled")) << name;
     EXPECT_THAT(advice_on_gpu(name), HasSubstr("Measure with cuda_calibrate")) << name;
   }

@@ -731,12 +731,14 @@ TEST(HfConfig, Capacity_WhenHeadsRotateInPart_ThenTheTableIsSmaller) {
   EXPECT_EQ(weights("bigscience/bloom-7b1"), Bytes(2 * 7'069'016'064));
 }
 
-TEST(HfQuantization, Warning_WhenQuantised_ThenSaysThatKernelsAreNotCalibrated) {
+TEST(HfQuantization, Warning_WhenNoKernelOfTheFormatCanBeMeasured_ThenSaysSo) {
   json config = llama();
-  config["quantization_config"] = {{"quant_method", "awq"}, {"bits", 4}, {"new_knob", 3}};
+  config["quantization_config"] = {{"quant_method", "gptq"}, {"bits", 8}, {"new_knob", 3}};
   const std::string warnings = warnings_of(config);
-  EXPECT_THAT(warnings, HasSubstr("awq weights are read as 4 bits with their scales"));
+  EXPECT_THAT(warnings, HasSubstr("gptq weights are read as 8 bits with their scales"));
   EXPECT_THAT(warnings, HasSubstr("at /quantization_config/new_knob is not understood and was ignored"));
+  config["quantization_config"] = {{"quant_method", "gptq"}, {"bits", 4}};
+  EXPECT_THAT(warnings_of(config), IsEmpty());
 }
 
 struct BadQuantization {

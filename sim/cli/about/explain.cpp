@@ -135,7 +135,7 @@ std::string explain_file(const std::string& name) {
     if (hwmodels::llm_of_hub_id(name)) return explain_model(hwmodels::load_llm(name));
     const std::string advice = hwmodels::advice_on_hub_id(name);
     throw DataError(fmt::format("cannot read the file {}", name), "explain " + name,
-                    advice.empty() ? "check its name and its permissions" : advice);
+                    "check its name and its permissions" + (advice.empty() ? "" : "; " + advice));
   }
   // "./" keeps a file name from being read as the name of a profile or a model.
   const std::string path = folder || is_path(name) ? name : "./" + name;
