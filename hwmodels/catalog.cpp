@@ -48,6 +48,9 @@ constexpr std::int64_t kMostParameters = 1'000'000'000'000'000'000;
 /// A model whose shapes are those of its config.json.
 LlmModel read_configured_llm(FieldReader in, std::string_view path) {
   LlmModel llm = read_hf_config(std::string(path), in.section(kConfigSection)->dump());
+  if (in.section(kQuantizationSection) != nullptr) {
+    in.fail(json::json_pointer("/" + std::string(kQuantizationSection)), "belongs in config");
+  }
   const std::int64_t published = in.integer("parameters", "1", 1, kMostParameters);
   check_parameters(in, llm, published);
   DataFile own = in.finish();
