@@ -68,13 +68,13 @@ struct HubId {
   [[nodiscard]] std::string text() const { return organisation + "/" + name; }
 };
 
-/// Empty for what is not of the form organisation/name, such as a path.
+/// Empty for what is not of the form organisation/name, such as a path or a sentence.
 std::optional<HubId> hub_id(std::string_view text) {
   const std::size_t slash = text.find('/');
   if (slash == std::string_view::npos || slash == 0 || slash + 1 == text.size()) return std::nullopt;
-  if (text.find('/', slash + 1) != std::string_view::npos || text.ends_with(".json") || text.starts_with('.')) {
-    return std::nullopt;
-  }
+  const bool sentence = text.find(' ') != std::string_view::npos;
+  if (sentence || text.find('/', slash + 1) != std::string_view::npos) return std::nullopt;
+  if (text.ends_with(".json") || text.starts_with('.')) return std::nullopt;
   return HubId{std::string(text.substr(0, slash)), std::string(text.substr(slash + 1))};
 }
 
@@ -171,8 +171,7 @@ HubModel quantised(const KnownId& known, const Quantiser& quantiser) {
 
 /// GPUs that people ask for and that no bundled profile describes.
 struct MissingGpu {
-  std::string_view
-      name;  // in small letters, without blanks and signs: the start of what is asked for, or of a word of it
+  std::string_view name;  // in small letters, without blanks and signs; a word that is asked for starts with it
   std::string_view board;
   bool cuda = true;
 };

@@ -89,6 +89,7 @@ INSTANTIATE_TEST_SUITE_P(
         Stored{"RedHatAI/Meta-Llama-3.1-8B-Instruct-FP8-dynamic", "llama-3.1-8b", Quantization::fp8, 131'072},
         Stored{"RedHatAI/Meta-Llama-3.1-8B-Instruct-quantized.w4a16", "llama-3.1-8b", Quantization::int4, 131'072},
         Stored{"RedHatAI/Meta-Llama-3.1-8B-Instruct-quantized.w8a8", "llama-3.1-8b", Quantization::none, 131'072},
+        Stored{"huggyllama/llama-13b", "llama-13b", Quantization::none, 2048},
         Stored{"meta-llama/Llama-3.1-8B-Instruct", "llama-3.1-8b", Quantization::none, 131'072}),
     [](const auto& tested) {
       std::string name = tested.param.id;
@@ -125,7 +126,8 @@ TEST(HubIds, Warning_WhenKernelsOfTheFormatCanBeMeasured_ThenThereIsNone) {
 TEST(HubIds, Refusal_WhenNoRuleApplies_ThenTheNearestIsNamed) {
   // Publishers whose formats are not known, other sizes, and what is no id.
   for (const char* other : {"someone/Qwen3-30B-A3B-FP8", "Qwen/Qwen3-31B", "Qwen/Qwen3-30B-A3B-Int3", "openai/gpt-oss",
-                            "Qwen/", "/Qwen3-30B-A3B", "a/Qwen/Qwen3-30B-A3B", "qwen3-30b-a3b", "Qwen/config.json"}) {
+                            "Qwen/", "/Qwen3-30B-A3B", "a/Qwen/Qwen3-30B-A3B", "qwen3-30b-a3b", "Qwen/config.json",
+                            "LLaMA 13B, huggyllama/llama-13b"}) {
     EXPECT_FALSE(llm_of_hub_id(other)) << other;
   }
   EXPECT_THAT(advice_on_hub_id("someone/Qwen3-30B-A3B-FP8"), HasSubstr("the nearest is Qwen/Qwen3-30B-A3B-FP8;"));
