@@ -125,9 +125,10 @@ TEST(HubIds, Warning_WhenKernelsOfTheFormatCanBeMeasured_ThenThereIsNone) {
 
 TEST(HubIds, Refusal_WhenNoRuleApplies_ThenTheNearestIsNamed) {
   // Publishers whose formats are not known, other sizes, and what is no id.
-  for (const char* other : {"someone/Qwen3-30B-A3B-FP8", "Qwen/Qwen3-31B", "Qwen/Qwen3-30B-A3B-Int3", "openai/gpt-oss",
-                            "Qwen/", "/Qwen3-30B-A3B", "a/Qwen/Qwen3-30B-A3B", "qwen3-30b-a3b", "Qwen/config.json",
-                            "LLaMA 13B, huggyllama/llama-13b"}) {
+  for (const char* other :
+       {"someone/Qwen3-30B-A3B", "someone/Qwen3-30B-A3B-FP8", "Qwen/Qwen3-31B", "Qwen/Qwen3-30B-A3B-Int3",
+        "openai/gpt-oss", "Qwen/", "/Qwen3-30B-A3B", "a/Qwen/Qwen3-30B-A3B", "qwen3-30b-a3b", "Qwen/config.json",
+        "LLaMA 13B, huggyllama/llama-13b"}) {
     EXPECT_FALSE(llm_of_hub_id(other)) << other;
   }
   EXPECT_THAT(advice_on_hub_id("someone/Qwen3-30B-A3B-FP8"), HasSubstr("the nearest is Qwen/Qwen3-30B-A3B-FP8;"));
