@@ -4,16 +4,18 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "hwmodels/external_names.hpp"
 #include "hwmodels/field_reader.hpp"
 #include "hwmodels/gpu_profile.hpp"
 #include "hwmodels/hf_config.hpp"
+#include "hwmodels/hf_quantization.hpp"
 #include "hwmodels/topology_json.hpp"
+#include "sim/core/text.hpp"
 
 namespace spillway::hwmodels {
 namespace {
@@ -27,9 +29,12 @@ constexpr Kind kHost{"hwmodels/hosts/", "host", "host"};
 constexpr Kind kEngine{"hwmodels/engines/", "engine", "engine"};
 /// Fields of a Hugging Face config.json, in place of shapes of Spillway's own.
 constexpr std::string_view kConfigSection = "config";
-/// Ids of Hugging Face with the same shapes.
+/// Ids of Hugging Face with the same shapes: each a text, or an object of `id` and the fields of its config.json that
+/// differ.
 constexpr std::string_view kAlsoSection = "also";
-constexpr std::array<std::string_view, 2> kLlmSections{kConfigSection, kAlsoSection};
+/// How quantised weights are stored, as in a config.json, beside shapes of Spillway's own.
+constexpr std::string_view kQuantizationSection = "quantization_config";
+constexpr std::array<std::string_view, 3> kLlmSections{kConfigSection, kAlsoSection, kQuantizationSection};
 constexpr Kind kLlm{"hwmodels/llms/", "llm", "model", kLlmSections};
 
 void check_parameters(FieldReader& in, const LlmModel& llm, std::int64_t published) {
@@ -43,6 +48,9 @@ constexpr std::int64_t kMostParameters = 1'000'000'000'000'000'000;
 /// A model whose shapes are those of its config.json.
 LlmModel read_configured_llm(FieldReader in, std::string_view path) {
   LlmModel llm = read_hf_config(std::string(path), in.section(kConfigSection)->dump());
+  if (in.section(kQuantizationSection) != nullptr) {
+    in.fail(json::json_pointer("/" + std::string(kQuantizationSection)), "belongs in config");
+  }
   const std::int64_t published = in.integer("parameters", "1", 1, kMostParameters);
   check_parameters(in, llm, published);
   DataFile own = in.finish();
@@ -77,38 +85,25 @@ LlmModel read_llm(FieldReader in, std::string_view path) {
   const std::int64_t published = in.integer("parameters", "1", 1, kMostParameters);
   in.require(llm.heads % llm.kv_heads == 0, "kv_heads", fmt::format("must divide the {} heads", llm.heads));
   check_parameters(in, llm, published);
+  const json* quantization = in.section(kQuantizationSection);
+  const json stored = quantization == nullptr ? json::object() : json{{kQuantizationSection, *quantization}};
   llm.file = in.finish();
+  read_quantization(llm, stored);
   return llm;
 }
 
-/// "meta-llama/Meta-Llama-3.1-8B-Instruct" -> "meta-llama/llama-3.1-8b": an id of Hugging Face without what does not
-/// change the shapes.
-std::string base_id(std::string_view id) {
-  std::string base(id);
-  std::ranges::transform(base, base.begin(),
-                         [](char c) { return static_cast<char>(std::tolower(static_cast<unsigned char>(c))); });
-  const std::size_t name = base.find('/') + 1;
-  if (base.substr(name).starts_with("meta-")) base.erase(name, 5);
-  for (const std::string_view tuned : {"-instruct", "-chat", "-base", "-it", "-hf"}) {
-    if (base.ends_with(tuned)) base.resize(base.size() - tuned.size());
-  }
-  return base;
-}
-
-/// The embedded model that an id of Hugging Face names, such as Qwen/Qwen3-30B-A3B; else the argument.
-std::string embedded_llm(std::string_view name_or_file) {
-  const bool id = std::ranges::count(name_or_file, '/') == 1 && !name_or_file.ends_with(".json");
-  std::error_code none;
-  if (!id || std::filesystem::exists(std::filesystem::path(name_or_file), none)) return std::string(name_or_file);
-  const std::string wanted = base_id(name_or_file);
-  for (const std::string& name : names_of(kLlm)) {
-    const json document = json::parse(find_embedded(kLlm, name)->content, nullptr, false);
-    json ids = document.value(kAlsoSection, json::array());
-    ids.push_back(document["stands_for"]);
-    const auto is_it = [&](const json& one) { return base_id(one.get<std::string>()) == wanted; };
-    if (std::ranges::any_of(ids, is_it)) return name;
-  }
-  return std::string(name_or_file);
+/// The bundled model that an id of Hugging Face names, with what differs from it. Such a model has the id's name.
+LlmModel read_hub_model(const std::string& id, const HubModel& hub) {
+  const json fields = json::parse(hub.fields);
+  if (fields.empty()) return read_llm(open_data_file(kLlm, hub.llm), hub.llm);
+  const EmbeddedFile& file = *find_embedded(kLlm, hub.llm);
+  json document = json::parse(file.content);
+  (document.contains(kConfigSection) ? document[kConfigSection] : document).update(fields);
+  document["name"] = id;
+  document["stands_for"] = fmt::format("{}, by the shapes of {}", id, hub.llm);
+  LlmModel llm = read_llm({kLlm, std::string(file.path), document.dump()}, file.path);
+  llm.file.sha256 = sha256_hex(file.content);
+  return llm;
 }
 
 /// "./a/./b/" -> "a/b". Keeps "..", which lexically_normal() removes although it may follow a link.
@@ -231,6 +226,7 @@ std::vector<std::string> server_names() { return names_of(kServer); }
 std::vector<std::string> host_names() { return names_of(kHost); }
 std::vector<std::string> engine_names() { return names_of(kEngine); }
 std::vector<std::string> llm_names() { return names_of(kLlm); }
+std::string_view llm_file(std::string_view name) { return find_embedded(kLlm, name)->content; }
 
 std::vector<std::string> hardware_names() {
   std::vector<std::string> names = gpu_names();
@@ -322,9 +318,13 @@ EngineProfile load_engine(std::string_view name_or_file) {
 }
 
 LlmModel load_llm(std::string_view name_or_file) {
-  const std::string name = embedded_llm(name_or_file);
-  const auto path = model_path(name);
-  if (!path) return read_llm(open_data_file(kLlm, name), name);
+  std::error_code none;
+  const auto hub = std::filesystem::exists(name_or_file, none) ? std::nullopt : llm_of_hub_id(name_or_file);
+  if (hub) return read_hub_model(std::string(name_or_file), *hub);
+  const auto path = model_path(name_or_file);
+  if (!path) return read_llm(open_data_file(kLlm, name_or_file), name_or_file);
+  const std::string advice = advice_on_hub_id(name_or_file);
+  if (!advice.empty() && !std::filesystem::exists(*path, none)) throw DataError("cannot be read", *path, advice);
   const std::string content = read_file(*path);
   const json document = json::parse(content, nullptr, false);
   const bool own = document.is_object() && (document.contains("schema_version") || document.contains("kind"));

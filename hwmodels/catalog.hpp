@@ -187,12 +187,16 @@ struct EngineProfile {
 [[nodiscard]] std::vector<std::string> engine_names();
 [[nodiscard]] std::vector<std::string> llm_names();
 
+/// The bytes of the embedded file of one of llm_names().
+[[nodiscard]] std::string_view llm_file(std::string_view name);
+
 /// The kind that a file states: gpu, server, host, engine or llm; empty for a file of another form. Throws DataError
 /// when it cannot be read.
 [[nodiscard]] std::string stated_kind(const std::string& path);
 
 /// Load an embedded file by name, or a user's file when the argument contains '/' or ends in ".json". load_llm() also
-/// reads a Hugging Face config.json, which it recognises by its content, or the folder that holds one. They throw
+/// reads a Hugging Face config.json, which it recognises by its content, or the folder that holds one, and resolves ids
+/// of the hub, such as Qwen/Qwen3-30B-A3B-FP8 (llm_of_hub_id()). They throw
 /// ConfigError for an unknown name (with the nearest one), and DataError with every problem of a file: unreadable, not
 /// JSON, another schema version, fields missing, unknown or of the wrong type, values that are physically impossible.
 [[nodiscard]] GpuProfile load_gpu(std::string_view name_or_file);

@@ -44,6 +44,23 @@ std::vector<std::string> gpus_with(Quantization quantization, const LlmModel& ll
   return names;
 }
 
+/// "b200-180gb has them", "h100-80gb-sxm has them, the nearest of: h100-80gb-sxm, b200-180gb"; `others`: gpus_with().
+std::string who_has_them(const std::vector<std::string>& others) {
+  return others.size() == 1 ? others.front() + " has them"
+                            : fmt::format("{} has them, the nearest of: {}", others.front(), fmt::join(others, ", "));
+}
+
+/// "it has 16 bits, fp8": the formats of whose kernels `gpu` has measurements; empty: none.
+std::string formats_of(const GpuProfile& gpu, const LlmModel& llm) {
+  std::vector<std::string> measured;
+  for (const QuantizationFormat& one : kQuantizationFormats) {
+    if (has_kernels(gpu, llm, one.quantization)) {
+      measured.emplace_back(one.quantization == Quantization::none ? "16 bits" : one.name);
+    }
+  }
+  return measured.empty() ? std::string() : fmt::format("it has {}; ", fmt::join(measured, ", "));
+}
+
 std::string stored_as(const QuantizedLinear& linear) {
   if (linear.kernel != Quantization::none) return std::string(format_of(linear.kernel).name);
   return fmt::format("{} of {} bits", linear.method, linear.bits);
@@ -64,8 +81,8 @@ std::optional<Problem> apply_quantization(std::string_view wanted, const GpuProf
     const std::vector<std::string> others = gpus_with(quantization, llm, gpu);
     return Problem{
         fmt::format("{} has no measured {} kernels{}", gpu.file.name, wanted, llm.experts ? " of experts" : ""), kKey,
-        others.empty() ? "no bundled GPU has them: fit measured ones with calibrate fit"
-                       : fmt::format("{} has them, the nearest of: {}", others.front(), fmt::join(others, ", "))};
+        formats_of(gpu, llm) +
+            (others.empty() ? "no bundled GPU has them: fit measured ones with calibrate fit" : who_has_them(others))};
   }
   if (llm.quantized) return std::nullopt;
   const QuantizationFormat& format = format_of(quantization);
@@ -110,22 +127,29 @@ Problem no_expert_kernels(const GpuProfile& gpu, const LlmModel& llm, std::strin
             "engine.moe_kernel", fmt::format("known: {}", fmt::join(names, ", "))};
   }
   const std::string wanted = llm.quantized ? stored_as(*llm.quantized) : "16 bits";
-  std::vector<std::string> measured;
-  for (const QuantizationFormat& one : kQuantizationFormats) {
-    if (has_experts(gpu, one.quantization)) {
-      measured.emplace_back(one.quantization == Quantization::none ? "16 bits" : one.name);
-    }
-  }
   const std::vector<std::string> others = gpus_with(format, llm, gpu);
   return {fmt::format("{} has no measured kernels for experts in {}, in which {} holds them", gpu.file.name, wanted,
                       llm.file.name),
           "latency_model",
           fmt::format("{}{}use latency_model=roofline, which takes datasheet figures, or fit a table of MoE kernels "
                       "with calibrate fit",
-                      measured.empty() ? std::string() : fmt::format("it has {}; ", fmt::join(measured, ", ")),
-                      others.empty()
-                          ? std::string()
-                          : fmt::format("{} has them, the nearest of: {}; ", others.front(), fmt::join(others, ", ")))};
+                      formats_of(gpu, llm), others.empty() ? std::string() : who_has_them(others) + "; ")};
+}
+
+std::string validity_of_parts(const GpuProfile& gpu, const LlmModel& llm, const Parallelism& parallelism,
+                              std::string_view kernel) {
+  std::string text;
+  const FittedMoe* experts = llm.experts ? expert_kernels(gpu, llm, parallelism, kernel) : nullptr;
+  if (experts != nullptr) {
+    const ErrorSummary& error = experts->record.held_out;
+    text += error.n == 0
+                ? std::string("MoE kernels: no row was held out")
+                : fmt::format("MoE kernels {:.1f}% / {:.1f}% (n = {}{})", 100.0 * error.median, 100.0 * error.p95,
+                              error.n, experts->record.source_kind == "borrowed" ? ", of the lender" : "");
+    text += "; whole servers with experts: experiments/moe; ";
+  }
+  if (llm.latent) text += "latent attention: not measured; ";
+  return text;
 }
 
 std::vector<std::string> quantization_warnings(const GpuProfile& gpu, const LlmModel& llm,

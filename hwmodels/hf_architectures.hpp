@@ -64,10 +64,20 @@ struct HfExperts {
   bool shared_gate = false;
   HfFlag router_bias{""};
   HfShape first_dense{""};              // the first layers with a dense MLP instead
+  std::string_view last_routed = {};    // field: the last layer with experts; -1, or no such field: the last of all
   HfShape step{""};                     // then every step-th layer has experts
   bool step_from_one = false;           // layers counted from 1: layer i has experts if (i + 1) % step is 0
   std::string_view dense_layers = {};   // field: a list of layers with a dense MLP
   std::string_view routed_layers = {};  // field: a list of the layers with experts
+};
+
+/// Which layers attend over a window.
+struct HfWindows {
+  std::int64_t tokens = 0;  // default of the field; 0: none
+  std::string_view field = "sliding_window";
+  HfShape full_every{""};        // every n-th layer attends to all tokens; 0: none does
+  bool used = true;              // default of use_sliding_window
+  std::int64_t full_layers = 0;  // default of max_window_layers, the first layer with a window; 0: no such field
 };
 
 /// One architecture; the defaults are those of Llama.
@@ -101,11 +111,7 @@ struct HfArchitecture {
   HfExperts experts{};
   bool latent = false;  // multi-head latent attention, by the field names of DeepSeek
 
-  std::int64_t window = 0;  // default of sliding_window; 0: none
-  std::string_view window_field = "sliding_window";
-  HfShape full_every{""};        // every n-th layer attends to all tokens; 0: none does
-  bool window_used = true;       // default of use_sliding_window
-  std::int64_t full_layers = 0;  // default of max_window_layers, the first layer with a window; 0: no such field
+  HfWindows windows{};
   HfSpecial special = HfSpecial::none;
 };
 

@@ -41,11 +41,12 @@ constexpr std::string_view kHarmless =
     "finetuning_task floor_scale for_llm_compressor forced_bos_token_id forced_eos_token_id gradient_checkpointing "
     "head_dropout hidden_act "
     "hidden_activation hidden_dropout hidden_dropout_prob id2label image_token_id image_token_index "
-    "inference_runner init_config init_device "
+    "inference_runner init_config init_device input_jitter_noise "
     "initial_context_length initializer_range is_decoder keys_to_ignore_at_inference label2id language layer_norm_eps "
     "layer_norm_epsilon "
     "layerdrop layernorm_epsilon learned_pos_emb length_penalty logit_scale logits_scaling masked_softmax_fusion "
-    "max_length max_sequence_length max_window_layers min_length mlp_type model_type mtp_transformer_layers n_ctx "
+    "max_length max_sequence_length max_window_layers min_length mlp_type model_type moe_aux_loss_coef moe_capacity "
+    "moe_capacity_factor moe_gate moe_jitter_eps moe_loss_weight moe_z_loss_coef mtp_transformer_layers n_ctx "
     "n_embed "
     "n_group no_rope_layer_interval no_rope_layers norm_topk_prob num_mtp_modules num_nextn_predict_layers "
     "no_repeat_ngram_size norm_epsilon norm_type num_beam_groups num_beams "
@@ -152,7 +153,10 @@ class ConfigReader {
     root_.understood(kHarmless);
     // Parts that one architecture has and another does not.
     for (const std::string_view name : kQkNormFields) {
-      const bool known = name == architecture_->qk_norm.name;
+      // A class that always has such norms may say so.
+      const bool always = architecture_->qk_norm.name.empty() && architecture_->qk_norm_kind != QkNorm::none;
+      const bool known = always || name == architecture_->qk_norm.name;
+      if (always) root_.understood(name);
       if (!known && root_.is_set(name)) root_.fail(name, fmt::format("is not modelled for {}", architecture_->name));
     }
     root_.refuse_the_rest(kChanging, "is not known, and by its name it changes what the model computes");
@@ -190,7 +194,7 @@ class ConfigReader {
     file.name = is_hub_name(hub) ? hub : name_of_file(file.path);
     file.stands_for = fmt::format("{}, {} of Hugging Face", file.name, architecture_->name);
     file.error = "shapes of the file; parameters are counted from them";
-    if (llm_.quantized) describe_quantization(*llm_.quantized);
+    describe_quantization(llm_, findings_);
     fields_.note_from("parameters", fmt::format("{}", llm_.parameters()), "1", "counted from the shapes");
     fields_.note_from("weights", fmt::format("{}", llm_.weights_per_gpu(1).count()), "bytes",
                       "counted from the shapes, on one GPU");
@@ -198,26 +202,6 @@ class ConfigReader {
     fields_.note_from(
         "kv_per_token", fmt::format("{}", llm_.kv_bytes_per_token(element).count()), "bytes",
         llm_.kv_cache_bytes ? "config.json: quantization_config.kv_cache_scheme" : "counted from the shapes");
-  }
-
-  void describe_quantization(const QuantizedLinear& linear) {
-    file_error_for(linear);
-    const auto add = [&](const char* key, std::string value, const char* unit) {
-      fields_.note_from(key, std::move(value), unit, "config.json: quantization_config");
-    };
-    add("quantization", linear.method, "1");
-    add("linear_weight_bits", fmt::format("{}", linear.bits), "bits");
-    add("scale_group_inputs", linear.group_inputs == 0 ? "all" : fmt::format("{}", linear.group_inputs), "1");
-    add("scale_group_outputs", linear.group_outputs == 0 ? "all" : fmt::format("{}", linear.group_outputs), "1");
-    add("scale_group_bits", fmt::format("{}", linear.group_bits), "bits");
-  }
-
-  void file_error_for(const QuantizedLinear& linear) {
-    llm_.file.error += fmt::format("; {} weights by the layout of their format, index tables left out", linear.method);
-    findings_.warnings.push_back(
-        fmt::format("{}: {} weights are read as {} bits with their scales, and multiplied at the GPU's bf16 speed: no "
-                    "kernel of this method is calibrated",
-                    llm_.file.path, linear.method, linear.bits));
   }
 
   HfFindings findings_;

@@ -7,7 +7,8 @@
 //              original_max_position_embeddings * factor for yarn; unchanged for llama3, longrope and su, and for
 //              Gemma 3.
 // Layers       with experts or a dense MLP, over a window or over all tokens, by layer_types or the rule of the class
-//              (hf_layers.hpp). A warning says that the KV cache keeps the tokens beyond a window.
+//              (hf_layers.hpp). A warning says that the KV cache keeps the tokens beyond a window, and what freeing
+//              them would gain.
 // Element size 2 bytes for bfloat16 and float16. float32, and a file that states no type, count as 2 bytes too, with a
 //              warning, as with vLLM's dtype=auto.
 // Quantised    linear layers by quantization_config (hf_quantization.hpp).

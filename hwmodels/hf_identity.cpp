@@ -63,6 +63,8 @@ constexpr auto kRefused = std::to_array<Refused>({{"index_topk", kIndexed},
                                                   {"ssm_", kHybrid},
                                                   {"linear_num_", kHybrid},
                                                   {"linear_conv_", kHybrid},
+                                                  {"linear_attn_config", kHybrid},
+                                                  {"attn_type_list", kHybrid},
                                                   {"state_size", kHybrid},
                                                   {"lru_width", kHybrid},
                                                   {"block_types", kHybrid},
@@ -82,7 +84,7 @@ bool same_but_for_case(std::string_view a, std::string_view b) {
 /// Other families whose names resemble an understood one, in small letters and without '_'.
 constexpr auto kOtherFamilies =
     std::to_array<std::string_view>({"bloomz", "gemma3n", "gemma3ntext", "gptneo", "internlm2ve", "llamba", "llava",
-                                     "ministral", "phi3v", "phimoe", "qwen2vl", "qwen3vl"});
+                                     "ministral", "phi3v", "qwen2vl", "qwen3vl"});
 
 /// "LlamaForCausalLM" and "llama" -> "llama": the part of a name that identifies the family.
 std::string stem_of(std::string_view name) {

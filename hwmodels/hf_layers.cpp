@@ -24,6 +24,7 @@ class LayerReader {
     if (!row_.experts.count.name.empty()) read_experts(each);
     if (!root_.findings().problems.empty()) return;
     llm_.set_layers(each);
+    if (const std::string text = llm_.windows_text(); !text.empty()) root_.findings().warnings.push_back(text);
     if (!llm_.kinds.empty() || llm_.experts) note_kinds();
   }
 
@@ -79,8 +80,10 @@ class LayerReader {
       root_.fail(fields_.used(row.step), "must be at least 1");
       return;
     }
+    const std::int64_t last = last_routed(std::ssize(each) - 1);
     for (std::int64_t i = 0; i < std::ssize(each); ++i) {
-      each[static_cast<std::size_t>(i)].routed = i >= first && (i + (row.step_from_one ? 1 : 0)) % step == 0;
+      const bool in_step = (i + (row.step_from_one ? 1 : 0)) % step == 0;
+      each[static_cast<std::size_t>(i)].routed = i >= first && i <= last && in_step;
     }
     if (!row.dense_layers.empty()) {
       listed(row.dense_layers, each, [](LayerKind& kind) { kind.routed = false; });
@@ -88,6 +91,14 @@ class LayerReader {
     if (row.routed_layers.empty() || root_.find(row.routed_layers) == nullptr) return;
     for (LayerKind& kind : each) kind.routed = false;
     listed(row.routed_layers, each, [](LayerKind& kind) { kind.routed = true; });
+  }
+
+  /// `last`: the last layer of all.
+  std::int64_t last_routed(std::int64_t last) {
+    const std::string_view field = row_.experts.last_routed;
+    if (field.empty()) return last;
+    const std::int64_t stated = root_.integer(field, -1, kMostLayers).value_or(-1);
+    return stated == -1 ? last : stated;
   }
 
   /// Calls change(kind) for each layer that a field lists.

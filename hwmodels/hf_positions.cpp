@@ -80,22 +80,22 @@ class PositionReader {
 
   /// Qwen's rule: without layer_types, the first max_window_layers attend to everything.
   std::int64_t first_windowed() {
-    if (row_.full_layers == 0) return 0;
-    return root_.integer("max_window_layers", 0, kMostPositions).value_or(row_.full_layers);
+    if (row_.windows.full_layers == 0) return 0;
+    return root_.integer("max_window_layers", 0, kMostPositions).value_or(row_.windows.full_layers);
   }
 
   /// Every n-th layer attends to everything; 0: no layer does.
   std::int64_t full_every() {
-    if (row_.full_every.name.empty()) return row_.full_every.absent;
-    return root_.integer(row_.full_every.name, 0, kMostLayers).value_or(row_.full_every.absent);
+    if (row_.windows.full_every.name.empty()) return row_.windows.full_every.absent;
+    return root_.integer(row_.windows.full_every.name, 0, kMostLayers).value_or(row_.windows.full_every.absent);
   }
 
   std::vector<std::int64_t> windows() {
     std::vector<std::int64_t> each(static_cast<std::size_t>(llm_.layers), 0);
-    if (row_.window == 0 && !root_.is_set(row_.window_field)) return each;
-    std::int64_t window = row_.window;
-    if (root_.contains(row_.window_field)) window = root_.integer(row_.window_field, 0, kMostPositions).value_or(0);
-    const bool on = root_.flag("use_sliding_window").value_or(row_.window_used);
+    if (row_.windows.tokens == 0 && !root_.is_set(row_.windows.field)) return each;
+    std::int64_t window = row_.windows.tokens;
+    if (root_.contains(row_.windows.field)) window = root_.integer(row_.windows.field, 0, kMostPositions).value_or(0);
+    const bool on = root_.flag("use_sliding_window").value_or(row_.windows.used);
     const std::int64_t first = first_windowed();
     const std::int64_t period = full_every();
     if (!types_.empty() && std::ssize(types_) != llm_.layers) {
@@ -115,14 +115,10 @@ class PositionReader {
   }
 
   void note_window(std::int64_t window) {
-    root_.findings().warnings.push_back(
-        fmt::format("{}: some layers attend over {} tokens. Their time is that of full attention over fewer tokens, "
-                    "and their KV cache keeps all tokens, as vLLM's does with --disable-hybrid-kv-cache-manager",
-                    root_.findings().file, window));
     fields_.note_from("window", fmt::format("{}", window), "tokens",
-                      root_.contains(row_.window_field)
-                          ? fmt::format("config.json: {}", row_.window_field)
-                          : fmt::format("transformers default of {}: {}", row_.name, row_.window_field));
+                      root_.contains(row_.windows.field)
+                          ? fmt::format("config.json: {}", row_.windows.field)
+                          : fmt::format("transformers default of {}: {}", row_.name, row_.windows.field));
   }
 
   void set_positions(std::int64_t positions, std::string citation) {

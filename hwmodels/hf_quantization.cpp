@@ -381,4 +381,34 @@ void read_quantization(HfObject& root, LlmModel& llm) {
   QuantizationReader(in, llm).read();
 }
 
+void describe_quantization(LlmModel& llm, HfFindings& findings) {
+  if (!llm.quantized) return;
+  const QuantizedLinear& linear = *llm.quantized;
+  llm.file.error += fmt::format("; {} weights by the layout of their format, index tables left out", linear.method);
+  if (linear.kernel == Quantization::none) {
+    findings.warnings.push_back(
+        fmt::format("{}: {} weights are read as {} bits with their scales, and multiplied at the GPU's bf16 speed: no "
+                    "kernel of this method is calibrated",
+                    findings.file, linear.method, linear.bits));
+  }
+  const auto add = [&](const char* key, std::string value, const char* unit) {
+    llm.file.entries.push_back({key, std::move(value), unit, "datasheet", "config.json: quantization_config"});
+  };
+  const auto sharing = [](std::int64_t group) { return group == 0 ? std::string("all") : fmt::format("{}", group); };
+  add("quantization", linear.method, "1");
+  add("linear_weight_bits", fmt::format("{}", linear.bits), "bits");
+  add("scale_group_inputs", sharing(linear.group_inputs), "1");
+  add("scale_group_outputs", sharing(linear.group_outputs), "1");
+  add("scale_group_bits", fmt::format("{}", linear.group_bits), "bits");
+}
+
+void read_quantization(LlmModel& llm, const nlohmann::json& stored) {
+  HfFindings findings{llm.file.path, {}, {}};
+  HfObject root(stored, json::json_pointer(), findings);
+  read_quantization(root, llm);
+  if (!findings.problems.empty()) throw DataError(std::move(findings.problems));
+  describe_quantization(llm, findings);
+  llm.file.warnings.insert(llm.file.warnings.end(), findings.warnings.begin(), findings.warnings.end());
+}
+
 }  // namespace spillway::hwmodels

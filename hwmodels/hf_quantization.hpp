@@ -36,4 +36,12 @@ namespace spillway::hwmodels {
 /// unquantised one by one, are recorded as problems.
 void read_quantization(HfObject& root, LlmModel& llm);
 
+/// Says in the model's file how its weights are stored; warns where no kernels of the method can be measured. Does
+/// nothing for a model in 16 bits.
+void describe_quantization(LlmModel& llm, HfFindings& findings);
+
+/// Both, for a model whose shapes are not from a config.json: `stored` has its quantization_config alone, or nothing.
+/// Throws DataError with every problem.
+void read_quantization(LlmModel& llm, const nlohmann::json& stored);
+
 }  // namespace spillway::hwmodels

@@ -57,7 +57,7 @@ class ShapeReader {
     fields_.note("norm_vectors", fmt::format("{}", llm_.norm_vectors), "1", row_.norm_bias.name);
     if (fields_.choice(row_.parallel)) llm_.layer_norms = 1;
     fields_.note("layer_norms", fmt::format("{}", llm_.layer_norms), "1", row_.parallel.name);
-    if (row_.qk_norm_kind != QkNorm::none && fields_.choice(row_.qk_norm)) llm_.qk_norm = row_.qk_norm_kind;
+    if (fields_.choice(row_.qk_norm)) llm_.qk_norm = row_.qk_norm_kind;
     fields_.note("qk_norm", llm_.qk_norm == QkNorm::none ? "false" : "true", "bool", row_.qk_norm.name);
   }
 

@@ -64,6 +64,31 @@ std::int64_t LlmModel::routed_layers() const {
   return routed;
 }
 
+double LlmModel::window_gain(Tokens tokens) const {
+  std::int64_t needed = 0;
+  for (const auto& [kind, count] : counted_kinds()) {
+    needed += count * (kind.window == 0 ? tokens.count() : std::min(tokens.count(), kind.window));
+  }
+  return static_cast<double>(layers * tokens.count()) / static_cast<double>(needed);
+}
+
+std::string LlmModel::windows_text() const {
+  const std::vector<CountedKind> counted = counted_kinds();
+  std::int64_t windowed = 0;
+  std::int64_t window = 0;
+  for (const auto& [kind, count] : counted) {
+    if (kind.window == 0) continue;
+    windowed += count;
+    window = kind.window;
+  }
+  if (windowed == 0) return {};
+  return fmt::format(
+      "{} of {} layers attend over {} tokens, but keep the KV of all tokens here. vLLM V1, SGLang and TensorRT-LLM "
+      "free "
+      "the rest: up to {:.2f} times as many requests of {} tokens fit",
+      windowed, layers, window, window_gain(Tokens(max_positions)), max_positions);
+}
+
 std::string LlmModel::unequal_layers() const {
   const std::int64_t routed = routed_layers();
   if (routed == 0 || routed == layers) return {};

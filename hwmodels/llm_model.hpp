@@ -157,6 +157,10 @@ struct LlmModel {
   };
   [[nodiscard]] std::vector<CountedKind> counted_kinds() const;
   [[nodiscard]] std::int64_t routed_layers() const;
+  /// KV of a request of `tokens` as all layers hold it, over what layers with a window need: 1 without such layers.
+  [[nodiscard]] double window_gain(Tokens tokens) const;
+  /// What every result must say of layers with a window; empty without them.
+  [[nodiscard]] std::string windows_text() const;
   /// The layers of one kind, "58 with experts": what the others are not. Empty when all layers hold equal weights.
   [[nodiscard]] std::string unequal_layers() const;
 

@@ -42,7 +42,12 @@ struct Parameter {
   double maximum = std::numeric_limits<double>::infinity();
   bool above_minimum = false;  // the minimum itself is not allowed
   std::vector<std::string> choices{};
-  bool takes_folder = false;   // accepts a file, or the folder that contains it
+  bool takes_folder = false;  // accepts a file, or the folder that contains it
+  /// Whether a text that is neither one of `choices` nor a file is a name all the same, such as an id of the Hugging
+  /// Face hub. Null: none is.
+  bool (*accepts)(std::string_view name) = nullptr;
+  /// What to do about a text that is no name; empty: nothing is known of it. Null: of no text.
+  std::string (*advice)(std::string_view name) = nullptr;
   bool takes_list = false;     // the value itself is a list: its commas do not separate values of a sweep
   bool takes_blocks = false;   // a size of KV memory, which may also be a number of KV blocks: "2588 blocks"
   bool quiet_default = false;  // a configuration in a result names the key only when it differs from its default

@@ -283,10 +283,13 @@ class Resolver {
     if (parameter.type != ParameterType::text || (parameter.choices.empty() && !file) || name == nullptr) return;
     if (std::count(parameter.choices.begin(), parameter.choices.end(), *name) > 0) return;
     if (parameter.takes_folder && is_folder(*name)) return;
-    if (file || looks_like_file(*name)) {
-      if (readable_file(*name)) return;
+    const bool as_file = file || looks_like_file(*name);
+    if (as_file && readable_file(*name)) return;
+    if (as_file && parameter.accepts != nullptr && parameter.accepts(*name)) return;
+    const std::string advice = parameter.advice == nullptr ? std::string() : parameter.advice(*name);
+    if (as_file) {
       unreadable_.push_back({fmt::format("{}: cannot read the file {}", parameter.name, brief(*name)), key.where,
-                             "check its name and its permissions"});
+                             "check its name and its permissions" + (advice.empty() ? "" : "; " + advice)});
       return;
     }
     if (lists_names(parameter, *name)) {
@@ -295,7 +298,7 @@ class Resolver {
       return;
     }
     problems_.push_back({fmt::format("unknown {} \"{}\"", parameter.name, brief(*name)), key.where,
-                         suggestion(*name, parameter.choices) +
+                         (advice.empty() ? suggestion(*name, parameter.choices) : advice + ". ") +
                              fmt::format("known: {}; or give a file{}", fmt::join(parameter.choices, ", "),
                                          parameter.takes_folder ? " or its folder" : "")});
   }

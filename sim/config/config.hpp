@@ -22,6 +22,10 @@ struct ConfigNames {
   std::vector<std::string> models;
   std::vector<std::string> hardware;
   std::vector<std::string> engines;
+  // Parameter::accepts and Parameter::advice of these keys; null: none.
+  bool (*accepts_model)(std::string_view name) = nullptr;
+  std::string (*advice_on_model)(std::string_view name) = nullptr;
+  std::string (*advice_on_hardware)(std::string_view name) = nullptr;
 };
 
 /// Every key except `policy.*`, in the order of results. `workload` holds the keys of the request source. The `choices`

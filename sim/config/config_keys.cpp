@@ -491,13 +491,16 @@ std::vector<Parameter> config_parameters(const ConfigNames& names, const std::ve
   std::vector<Parameter> table;
   Parameter model =
       name_or_file("model", "llama-3.1-8b", names.models,
-                   "Language model: a name, a file, or a folder with a Hugging Face config.json",
+                   "Language model: a name, an id of Hugging Face, a file, or a folder with a config.json",
                    "Spillway: by default a widely served model that fits one GPU of the default hardware");
   model.takes_folder = true;
+  model.accepts = names.accepts_model;
+  model.advice = names.advice_on_model;
   table.push_back(std::move(model));
   table.push_back(name_or_file("hardware", "h100-80gb-sxm", names.hardware,
                                "GPU or server: a name or a file; with a GPU, the run uses tensor_parallel of them",
                                "Spillway: by default the GPU whose profile has the most measurements"));
+  table.back().advice = names.advice_on_hardware;
   table.push_back(count("tensor_parallel", "GPUs", "1", 64, "GPUs that share every layer of the model",
                         "vLLM tensor_parallel_size, 1 by default"));
   table.push_back(count("data_parallel", "groups", "1", 64,

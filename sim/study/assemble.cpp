@@ -977,6 +977,9 @@ class Assembler {
     setup.latency_model =
         hwmodels::resolved_latency_model(hardware_.gpu, llm_, {text("latency_model"), parallelism(), 2});
     gpu.error = hwmodels::validity_text(hardware_.gpu, setup.latency_model);
+    if (setup.latency_model == "fitted") {
+      gpu.error = hwmodels::validity_of_parts(hardware_.gpu, llm_, parallelism(), moe_kernel()) + gpu.error;
+    }
     assembly_.inputs = {std::move(gpu)};
     if (hardware_.server) describe_server();
     if (hardware_.host) assembly_.inputs.push_back(input_of("host", hardware_.host->file));
@@ -1009,7 +1012,12 @@ class Assembler {
     setup.kv = assembly_.instance.kv;
     setup.deployment = assembly_.instance.deployment;
     setup.max_model_len = assembly_.instance.max_model_len;
-    for (const std::string& warning : llm_.file.warnings) warn(warning);
+    const std::string windows = llm_.windows_text();
+    for (const std::string& warning : llm_.file.warnings) {
+      if (warning != windows) warn(warning);
+    }
+    // First, as the screen may not have room for all.
+    if (!windows.empty()) assembly_.warnings.insert(assembly_.warnings.begin(), windows);
     assembly_.warnings.insert(assembly_.warnings.end(), workload.warnings.begin(), workload.warnings.end());
     if (!settings().get<bool>("engine.overheads")) warn("engine.overheads=false: the engine's CPU time is left out");
     if (integer("replications") > 1 && !workload.random) {

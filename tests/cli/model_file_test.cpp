@@ -44,6 +44,38 @@ class ModelFile : public CliTest {
   }
 };
 
+TEST_F(ModelFile, RunsFromAnIdOfTheHubUnlessAFolderHasItsName) {
+  const Output run = spillway({"run", "--json", "--dry-run", "model=qwen/qwen3-30b-a3b-FP8"});
+  ASSERT_EQ(run.code, 0) << run.err;
+  EXPECT_EQ(json::parse(run.out)["setup"]["model"], "qwen/qwen3-30b-a3b-FP8");
+  EXPECT_THAT(run.out, HasSubstr("the linear layers are in fp8_block"));
+  const Output text = spillway({"explain", "Qwen/Qwen3-30B-A3B-FP8"});
+  ASSERT_EQ(text.code, 0) << text.err;
+  // 128 experts of which 8 work: HfExperts.Qwen3Moe_WhenRead_ThenParametersAreThePublishedOnes.
+  EXPECT_THAT(text.out, AllOf(HasSubstr("active    3353032704 parameters per token: 8 of 128 experts in 48 of 48"),
+                              HasSubstr("modelled  routed experts"), HasSubstr("left out  pipeline parallelism")));
+  const Output dense = spillway({"explain", "meta-llama/Llama-3.1-8B-Instruct"});
+  EXPECT_THAT(dense.out, AllOf(HasSubstr("llama-3.1-8b (model)"), Not(HasSubstr("modelled"))));
+  const Output none = spillway({"explain", "Qwen/Qwen3-31B"});
+  EXPECT_EQ(none.code, 3);
+  EXPECT_THAT(none.err, HasSubstr("the nearest is Qwen/Qwen3-32B"));
+  std::filesystem::create_directories(file("Qwen/Qwen3-30B-A3B"));
+  write_text(file("Qwen/Qwen3-30B-A3B/config.json"), tiny().dump());
+  const Output own = spillway({"run", "--json", "--dry-run", "model=Qwen/Qwen3-30B-A3B"});
+  ASSERT_EQ(own.code, 0) << own.err;
+  EXPECT_EQ(json::parse(own.out)["setup"]["max_model_len_tokens"], 2048);
+}
+
+// The first warning, as a screen may not have room for all. gpt-oss-20b: HfMixtures.Windows_...
+TEST_F(ModelFile, WindowsAreTheFirstWarning) {
+  const Output run = spillway({"run", "--json", "--dry-run", "model=gpt-oss-20b"});
+  ASSERT_EQ(run.code, 0) << run.err;
+  const json warnings = json::parse(run.out)["warnings"];
+  ASSERT_FALSE(warnings.empty());
+  EXPECT_THAT(warnings[0].get<std::string>(), HasSubstr("up to 2.00 times as many requests of 131072 tokens"));
+  EXPECT_EQ(std::ranges::count(warnings, warnings[0]), 1);
+}
+
 TEST_F(ModelFile, RunsFromAFileAndFromItsFolder) {
   write_config(tiny());
   const Output file = spillway({"run", "--json", "--dry-run", "model=tiny-llama/config.json"});

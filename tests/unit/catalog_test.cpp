@@ -672,6 +672,16 @@ TEST(Catalog, LoadLlm_WhenShapesAreImpossible_ThenRefuses) {
   EXPECT_EQ(problems.size(), 4U);
 }
 
+TEST(Catalog, LoadLlm_WhenWeightsAreQuantised_ThenTheFormOfTheFileSaysWhere) {
+  const json stored{{"quant_method", "gptq"}, {"bits", 5}};
+  json own = json::parse(embedded("hwmodels/llms/llama-3.1-8b.json"));
+  own["quantization_config"] = stored;
+  EXPECT_TRUE(mentions(data_problems(load_llm, own.dump()), "/quantization_config/bits", "5 bits are not modelled"));
+  json configured = json::parse(embedded("hwmodels/llms/qwen3-14b.json"));
+  configured["quantization_config"] = stored;
+  EXPECT_TRUE(mentions(data_problems(load_llm, configured.dump()), "/quantization_config", "belongs in config"));
+}
+
 TEST(Catalog, LoadLlm_WhenFileHasOneSource_ThenItHoldsForEveryField) {
   for (const Entry& entry : load_llm("llama-2-7b").file.entries) EXPECT_EQ(entry.source_kind, "datasheet");
   json document = json::parse(embedded("hwmodels/llms/llama-2-7b.json"));

@@ -92,10 +92,32 @@ TEST(EngineQuantization, AGpuWithoutSuchKernelsIsRefusedAndTheNearestNamed) {
   const auto problem = apply_quantization("fp8", load_gpu("a100-80gb-sxm"), llm);
   ASSERT_TRUE(problem);
   EXPECT_EQ(problem->what, "a100-80gb-sxm has no measured fp8 kernels");
-  EXPECT_THAT(problem->fix, testing::StartsWith("h100-80gb-sxm has them, the nearest of: h100-80gb-sxm, "));
+  EXPECT_THAT(problem->fix,
+              testing::StartsWith("it has 16 bits; h100-80gb-sxm has them, the nearest of: h100-80gb-sxm, "));
   EXPECT_THAT(problem->fix, HasSubstr("h200-141gb"));
   EXPECT_FALSE(llm.quantized) << "nothing has changed";
   EXPECT_THAT(apply_quantization("mxfp4", load_gpu("h100-80gb-sxm"), llm)->fix, HasSubstr("no bundled GPU has them"));
+}
+
+TEST(EngineQuantization, PartsOfAModelThatAreNotInAllModelsHaveTheirErrorInTheResult) {
+  GpuProfile gpu = load_gpu("h100-80gb-sxm");
+  EXPECT_EQ(validity_of_parts(gpu, load_llm("llama-3.1-8b"), 1, ""), "");
+  const LlmModel llm = load_llm("qwen3-30b-a3b");
+  for (FittedMoe& moe : gpu.fitted.moe) moe.record.held_out = {.n = 7, .median = 0.012, .p95 = 0.345};
+  EXPECT_THAT(validity_of_parts(gpu, llm, 1, ""), testing::StartsWith("MoE kernels 1.2% / 34.5% (n = 7); "));
+  for (FittedMoe& moe : gpu.fitted.moe) moe.record.source_kind = "borrowed";
+  EXPECT_THAT(validity_of_parts(gpu, llm, 1, ""), HasSubstr("(n = 7, of the lender)"));
+  for (FittedMoe& moe : gpu.fitted.moe) moe.record.held_out = {};
+  EXPECT_THAT(validity_of_parts(gpu, llm, 1, ""), testing::StartsWith("MoE kernels: no row was held out; "));
+  EXPECT_THAT(validity_of_parts(gpu, load_llm("deepseek-v3"), {8, 1, 8}, ""),
+              HasSubstr("latent attention: not measured; "));
+}
+
+TEST(EngineQuantization, AGpuThatAloneHasTheKernelsIsNamedOnce) {
+  LlmModel llm = load_llm("qwen3-30b-a3b");
+  const auto problem = apply_quantization("nvfp4", load_gpu("h100-80gb-sxm"), llm);
+  ASSERT_TRUE(problem);
+  EXPECT_EQ(problem->fix, "it has 16 bits, fp8, fp8_block, mxfp4, int4; b200-180gb has them");
 }
 
 TEST(EngineQuantization, WorseAnswersAndMissingKernelsAreSaid) {

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "hwmodels/catalog.hpp"
+#include "hwmodels/external_names.hpp"
 #include "hwmodels/topology_file.hpp"
 #include "sim/api/key_owners.hpp"
 #include "sim/api/router.hpp"
@@ -43,6 +44,27 @@ std::string explain_data(std::string_view kind, const hwmodels::DataFile& file) 
   }
   for (const std::string& warning : file.warnings) text += explain_field("warning", printable(warning));
   return text;
+}
+
+/// A model, and for one with experts what a run computes of it and what it leaves out.
+std::string explain_model(const hwmodels::LlmModel& llm) {
+  std::string text = explain_data("model", llm.file);
+  if (llm.latent) {
+    text += explain_field("attention", "latent: KV bytes and FLOPs are exact, its time is a roofline and not measured");
+  }
+  if (!llm.experts) return text;
+  return text +
+         explain_field("active", fmt::format("{} parameters per token: {} of {} experts in {} of {} layers",
+                                             llm.active_parameters(), llm.experts->top_k, llm.experts->count,
+                                             llm.routed_layers(), llm.layers)) +
+         explain_field(
+             "modelled",
+             "routed experts by measured kernels of whole MoE modules, on the most loaded GPU (expert_load, "
+             "expert_parallel); router, shared experts and dense layers as matrix multiplications; an exchange "
+             "after attention and after the experts") +
+         explain_field("left out",
+                       "pipeline parallelism, placement of experts by load, redundant experts, overlap of two batches, "
+                       "prediction of several tokens");
 }
 
 std::string error_of(const hwmodels::ErrorSummary& error) {
@@ -110,8 +132,10 @@ std::string explain_file(const std::string& name) {
   const bool folder = std::filesystem::is_directory(name, none);
   if (!folder && !std::filesystem::exists(name, none)) {
     if (!is_path(name)) return "";
+    if (hwmodels::llm_of_hub_id(name)) return explain_model(hwmodels::load_llm(name));
+    const std::string advice = hwmodels::advice_on_hub_id(name);
     throw DataError(fmt::format("cannot read the file {}", name), "explain " + name,
-                    "check its name and its permissions");
+                    "check its name and its permissions" + (advice.empty() ? "" : "; " + advice));
   }
   // "./" keeps a file name from being read as the name of a profile or a model.
   const std::string path = folder || is_path(name) ? name : "./" + name;
@@ -121,7 +145,7 @@ std::string explain_file(const std::string& name) {
   if (kind == "topology") return explain_topology(hwmodels::load_topology(path, 0));
   if (kind == "host") return explain_data("host of a server", hwmodels::load_host(path).file);
   if (kind == "engine") return explain_data("engine", hwmodels::load_engine(path).file);
-  return explain_data("model", hwmodels::load_llm(path).file);
+  return explain_model(hwmodels::load_llm(path));
 }
 
 std::string lengths_text(const traces::QuantileTable::Statistics& one) {
@@ -257,7 +281,7 @@ std::string explanation(const std::string& name) {
   if (contains(hwmodels::gpu_names(), name)) text += explain_gpu(hwmodels::load_gpu(name));
   if (contains(hwmodels::server_names(), name)) text += explain_server(hwmodels::load_server(name));
   if (contains(hwmodels::host_names(), name)) text += explain_data("host of a server", hwmodels::load_host(name).file);
-  if (contains(hwmodels::llm_names(), name)) text += explain_data("model", hwmodels::load_llm(name).file);
+  if (contains(hwmodels::llm_names(), name)) text += explain_model(hwmodels::load_llm(name));
   if (contains(hwmodels::engine_names(), name)) text += explain_data("engine", hwmodels::load_engine(name).file);
   if (const EmbeddedFile* file = traces::bundled_file(name)) text += explain_workload(*file);
   if (const MetricDefinition* definition = find_metric(name)) text += explain_metric(*definition);
