@@ -143,6 +143,9 @@ TEST_F(Neo, RefusesWhatCannotRun) {
   refused({"policy=neo", "hardware=g5.4xlarge", "policy.cpu_threads=9"}, "more than the 8 cores");
   refused({"policy=neo", "hardware=g5.4xlarge", "memory.host_kv=1GB"}, "no prompt fits");
   refused({"policy=fastdecode", "hardware=g5.4xlarge", "memory.host_kv=1MB"}, "no prompt fits");
+  for (const char* const policy : {"policy=neo", "policy=fastdecode"}) {
+    refused({policy, "hardware=g5.4xlarge", "memory.gpu_kv=0 blocks"}, "at argument memory.gpu_kv=0 blocks");
+  }
   refused({"policy=neo", "hardware=g5.4xlarge", "memory.gpu_kv=1 blocks"}, "has no KV block on the GPU");
   refused({"policy=neo", "hardware=g4dn.4xlarge"}, "the weights leave no GPU memory for KV");
 }
