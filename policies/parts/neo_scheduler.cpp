@@ -339,6 +339,11 @@ Layout layout(const Deployment& deployment, const Settings& settings, const NeoO
   // One layer more than the model has: prompts for the host pass through it.
   const Blocks blocks(whole.count() * deployment.layers / (deployment.layers + 1));
   if (whole < Blocks(1)) {
+    if (deployment.gpu_kv_given) {
+      throw ConfigError("memory.gpu_kv is less than a KV block, and policy " + name +
+                            " needs some: prompts are computed there, also those whose KV goes to the host",
+                        "memory.gpu_kv", "raise it, or leave it out: all that the weights leave");
+    }
     throw ConfigError("the weights leave no GPU memory for KV", "model",
                       "raise tensor_parallel, choose hardware with more memory, or a smaller model");
   }

@@ -129,6 +129,8 @@ void Ledger::executed(const ExecutedIteration& iteration, bool short_of_kv) {
 
 void Ledger::spend(const ExecutedIteration& iteration, bool short_of_kv) {
   spending_.fill(0.0);
+  if (short_of_kv) spending_short_of_kv_.fill(0.0);
+  short_of_kv_ = short_of_kv;
   on_gpu_ = in_layers_ = 0.0;
   const Duration length = iteration.end - iteration.start;
   const double seconds = to_seconds(length);
@@ -137,9 +139,10 @@ void Ledger::spend(const ExecutedIteration& iteration, bool short_of_kv) {
   const double computing = to_seconds(length - iteration.stall() - iteration.cpu_attention) - iteration.shares.host;
   on_gpu_ = std::max(0.0, computing / seconds);
   in_layers_ = std::max(0.0, to_seconds(length - iteration.around) / seconds);
+  auto* spending = &spending_;
   const auto spend_on = [&](Resource resource, double share_seconds) {
     if (share_seconds == 0.0) return;  // most resources take no part in an iteration, and a division is slow
-    spending_[static_cast<std::size_t>(resource)] += share_seconds / seconds;
+    (*spending)[static_cast<std::size_t>(resource)] += share_seconds / seconds;
   };
   spend_on(iteration.layers_wait_for, to_seconds(iteration.layer_stall));
   spend_on(iteration.requests_wait_for, to_seconds(iteration.request_stall));
@@ -154,7 +157,7 @@ void Ledger::spend(const ExecutedIteration& iteration, bool short_of_kv) {
   if (short_of_kv) {
     // More memory would let more requests share this time, whatever it was spent on.
     spend_on(Resource::kv_capacity, to_seconds(iteration.alone));
-    return;
+    spending = &spending_short_of_kv_;
   }
   spend_on(Resource::compute, iteration.shares.compute);
   spend_on(Resource::memory, iteration.shares.memory);

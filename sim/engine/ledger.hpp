@@ -110,6 +110,11 @@ class Ledger {
   /// So many measured seconds of the iteration in flight have passed.
   void spend_time(double seconds) {
     for (std::size_t r = 0; r < spending_.size(); ++r) totals_.resource_time[r] += spending_[r] * seconds;
+    if (short_of_kv_) {
+      for (std::size_t r = 0; r < spending_short_of_kv_.size(); ++r) {
+        totals_.time_short_of_kv[r] += spending_short_of_kv_[r] * seconds;
+      }
+    }
     totals_.gpu_time += on_gpu_ * seconds;
     totals_.layer_time += in_layers_ * seconds;
   }
@@ -129,12 +134,14 @@ class Ledger {
   SimTime advanced_{};
   IdleTime idle_;  // since the last completion
   bool running_ = false;
-  InFlight iteration_;                         // while running_, else the last one
-  SimTime previous_end_{};                     // of the iteration before
-  std::array<double, kResources> spending_{};  // of the iteration in flight, shares of its length
-  double on_gpu_ = 0.0;                        // likewise, without waits and the engine's CPU time
-  double in_layers_ = 0.0;                     // likewise
-  double unspent_ = 0.0;                       // measured seconds of it before these shares were known
+  InFlight iteration_;                                     // while running_, else the last one
+  SimTime previous_end_{};                                 // of the iteration before
+  std::array<double, kResources> spending_{};              // of the iteration in flight, shares of its length
+  std::array<double, kResources> spending_short_of_kv_{};  // likewise, of the share of Resource::kv_capacity
+  bool short_of_kv_ = false;                               // the iteration in flight
+  double on_gpu_ = 0.0;                                    // likewise, without waits and the engine's CPU time
+  double in_layers_ = 0.0;                                 // likewise
+  double unspent_ = 0.0;                                   // measured seconds of it before these shares were known
 };
 
 }  // namespace spillway

@@ -58,6 +58,30 @@ constexpr bool in_order_of_resource() {
 }
 static_assert(in_order_of_resource());
 
+/// Which stream the batches are bound by while requests wait for KV memory; empty: nothing ran then.
+std::string bound_meanwhile(const EngineTotals& totals) {
+  const auto& time = totals.time_short_of_kv;
+  const auto most = std::max_element(time.begin(), time.end());
+  if (*most <= 0.0) return {};
+  const auto named = [](Resource resource) -> std::string_view {
+    switch (resource) {
+      case Resource::compute:
+        return "the GPU's arithmetic";
+      case Resource::memory:
+        return "the GPU's memory bandwidth";
+      case Resource::network:
+        return "communication between GPUs";
+      case Resource::host:
+        return "the host's CPU time";
+      default:
+        return "attention on the CPU";
+    }
+  };
+  const double whole = totals.resource_time[static_cast<std::size_t>(Resource::kv_capacity)];
+  return fmt::format(" {:.0f}% of that time went to {}.", *most / whole * 100.0,
+                     named(static_cast<Resource>(most - time.begin())));
+}
+
 }  // namespace
 
 std::string_view resource_name(Resource resource) { return kVerdicts[static_cast<std::size_t>(resource)].name; }
@@ -75,6 +99,7 @@ Bottleneck find_bottleneck(const RunStatistics& statistics, std::int64_t max_num
   }
   bottleneck.share = time[static_cast<std::size_t>(verdict.resource)] / statistics.replica_time();
   bottleneck.sentence = fmt::format(fmt::runtime(verdict.sentence), fmt::format("{:.0f}%", bottleneck.share * 100.0));
+  if (bottleneck.resource == Resource::kv_capacity) bottleneck.sentence += bound_meanwhile(statistics.engine);
   const bool below_limit = statistics.engine.peak_batch < max_num_seqs && !verdict.advice_below_batch_limit.empty();
   bottleneck.advice = below_limit ? verdict.advice_below_batch_limit : verdict.advice;
   const OutcomeCounts& measured = statistics.measured;

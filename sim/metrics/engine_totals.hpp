@@ -128,7 +128,9 @@ struct EngineTotals {
   std::optional<LayerTotals> layers{};             // only of a policy that streams layers
   std::optional<CpuAttentionTotals> on_cpu{};      // only where decodes attended on the CPU beside the GPU
   std::array<double, kResources> resource_time{};  // seconds by Resource
-  std::vector<PolicyFigure> figures{};             // of the policy, of the whole run
+  /// What the seconds of Resource::kv_capacity were spent on, by Resource.
+  std::array<double, kResources> time_short_of_kv{};
+  std::vector<PolicyFigure> figures{};  // of the policy, of the whole run
 
   /// Adds another replication, or another replica: sums add, peaks are the largest. The policy's figures stay those of
   /// the first one: FigureDefinition::merge says how they become one.
@@ -182,6 +184,7 @@ struct EngineTotals {
       on_cpu->add(*other.on_cpu);
     }
     for (std::size_t i = 0; i < resource_time.size(); ++i) resource_time[i] += other.resource_time[i];
+    for (std::size_t i = 0; i < resource_time.size(); ++i) time_short_of_kv[i] += other.time_short_of_kv[i];
   }
 };
 

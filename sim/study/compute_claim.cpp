@@ -15,8 +15,9 @@ bool names_folder(const std::vector<const RunSet*>& runs) {
   return std::any_of(runs.begin(), runs.end(), [](const RunSet* run) {
     return std::any_of(run->settings.begin(), run->settings.end(), [](const RunSetting& setting) {
       return std::any_of(setting.values.begin(), setting.values.end(), [](const Json& value) {
-        const auto expression = expression_of(value);
-        return expression && names_in(*expression).contains("folder");
+        const std::vector<std::string> expressions = expressions_in(value);
+        return std::ranges::any_of(expressions,
+                                   [](const std::string& one) { return names_in(one).contains("folder"); });
       });
     });
   });

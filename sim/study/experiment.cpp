@@ -19,7 +19,7 @@ std::set<std::string> names_of(const std::vector<RunSetting>& settings, const st
     const auto same = [&](const RunSetting& other) { return other.key == setting.key; };
     if (std::any_of(replaced.begin(), replaced.end(), same)) continue;
     for (const Json& value : setting.values) {
-      if (const auto expression = expression_of(value)) names.merge(names_in(*expression));
+      for (const std::string& expression : expressions_in(value)) names.merge(names_in(expression));
     }
   }
   return names;
@@ -83,6 +83,16 @@ std::optional<std::string> expression_of(const Json& value) {
   if (!value.is_string()) return std::nullopt;
   const auto& text = value.get_ref<const std::string&>();
   return text.starts_with('=') ? std::optional(text.substr(1)) : std::nullopt;
+}
+
+std::vector<std::string> expressions_in(const Json& value) {
+  if (const auto expression = expression_of(value)) return {*expression};
+  std::vector<std::string> all;
+  if (!value.is_structured()) return all;
+  for (const Json& part : value) {
+    for (std::string& expression : expressions_in(part)) all.push_back(std::move(expression));
+  }
+  return all;
 }
 
 }  // namespace spillway

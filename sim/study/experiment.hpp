@@ -46,7 +46,8 @@ struct OpenItem {
   std::array<nlohmann::ordered_json, 2> others;
 };
 
-/// One key of a run set and its values: numbers, booleans, null and texts. Texts "=..." are expressions.
+/// One key of a run set and its values: numbers, booleans, null and texts; of `instances` one value, the list of its
+/// elements. Texts "=..." are expressions, also those inside an element.
 struct RunSetting {
   std::string key;
   std::vector<nlohmann::ordered_json> values;
@@ -140,5 +141,7 @@ struct Experiment {
 
 /// The expression in a setting's text: everything after "=". Empty for other texts.
 [[nodiscard]] std::optional<std::string> expression_of(const nlohmann::ordered_json& value);
+/// The expressions of a setting's value, in the order in which they stand in it.
+[[nodiscard]] std::vector<std::string> expressions_in(const nlohmann::ordered_json& value);
 
 }  // namespace spillway

@@ -188,26 +188,31 @@ class ExperimentReader {
     std::vector<RunSetting> settings;
     for_members(node, [&](const Node& one, const std::string& key) {
       RunSetting setting{key, {}, one.at.to_string()};
-      if (one.value.is_array()) {
+      if (key == kInstancesKey) {
+        if (!one.value.is_array()) one.complain("must be a list of objects");
+        setting.values.push_back(one.value);
+      } else if (one.value.is_array()) {
         setting.values.assign(one.value.begin(), one.value.end());
         if (setting.values.empty()) one.complain("has no values");
       } else {
         setting.values.push_back(one.value);
       }
-      for (const Json& value : setting.values) check_setting(one, value);
+      for (const Json& value : setting.values) {
+        if (key != kInstancesKey && !is_scalar(value) && !value.is_null()) {
+          one.complain("must be a number, text, true, false or null");
+        }
+        for (const std::string& expression : expressions_in(value)) check_expression(one, expression);
+      }
       settings.push_back(std::move(setting));
     });
     return settings;
   }
 
   /// Expressions can use only the run sets that were read before.
-  void check_setting(const Node& node, const Json& value) {
-    if (!is_scalar(value) && !value.is_null()) return node.complain("must be a number, text, true, false or null");
-    const auto expression = expression_of(value);
-    if (!expression) return;
-    if (const auto error = ClaimScript::syntax_error(*expression)) node.complain(*error, "write a Lua expression");
+  void check_expression(const Node& node, const std::string& expression) {
+    if (const auto error = ClaimScript::syntax_error(expression)) node.complain(*error, "write a Lua expression");
     const Json& runs = root_.member("runs").value;
-    for (const std::string& name : names_in(*expression)) {
+    for (const std::string& name : names_in(expression)) {
       if (!runs.is_object() || !runs.contains(name) || names_.contains(name)) continue;
       node.complain(fmt::format("run set {} is not run before this", name), "move it before the run sets that use it");
     }

@@ -121,6 +121,10 @@ PointOutcome outcome_from_json(std::string text, const std::string& where) {
   try {
     outcome.id = id_of(json);
     for (const auto& [name, metric] : json["metrics"].items()) outcome.metrics.push_back(read_metric(name, metric));
+    for (const Json& instance : json.value("instances", Json::array())) {
+      std::vector<Metric>& metrics = outcome.instances[instance.at("name").get<std::string>()];
+      for (const auto& [name, metric] : instance.at("metrics").items()) metrics.push_back(read_metric(name, metric));
+    }
     outcome.warnings = json.at("warnings").get<std::vector<std::string>>();
     outcome.engine = json.at("setup").at("engine");
     if (const Json& state = json.at("steady_state"); !state.is_null()) {

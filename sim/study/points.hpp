@@ -32,6 +32,7 @@ struct PointOutcome {
   bool stored = false;  // true: taken from the store, not run
   // Read from `json`, for new and stored results alike.
   std::vector<Metric> metrics{};
+  std::map<std::string, std::vector<Metric>> instances{};  // by name, the metrics of each element of `instances`
   std::vector<std::string> warnings{};
   std::string engine{};             // its profile: "vllm-0.23"
   std::string steadiness{};         // "steady", "saturated", "unsteady"; empty: not judged

@@ -166,6 +166,29 @@ ProbeFigures set_up(const Settings& /*settings*/, const std::vector<Assignment>&
            layer > 0.0 ? std::optional(static_cast<double>(setup.host_layer_bytes.count()) / layer) : std::nullopt}};
 }
 
+// --- copy
+
+ProbeFigures one_copy(const Settings& settings, const std::vector<Assignment>& configuration) {
+  const Assembly assembly = assemble(resolve_config(parameter_table(), configuration, {}));
+  const std::unique_ptr<ExecutionModel> model = assembly.make_model({});
+  const PlannedCopies copies(*model, assembly.instance.routes.front(), assembly.instance.links);
+  const Bytes bytes(integer(settings, "bytes"));
+  const std::string path = settings.get<std::string>("path");
+  const Stream stream = path == "from-host"     ? Stream::h2d
+                        : path == "to-host"     ? Stream::d2h
+                        : path == "from-lender" ? Stream::peer_in
+                                                : Stream::peer_out;
+  const std::string way = settings.get<std::string>("mechanism");
+  const CopyMechanism mechanism = way == "single"     ? CopyMechanism::single
+                                  : way == "gathered" ? CopyMechanism::gather
+                                                      : CopyMechanism::many;
+  const CopyTime copy = copies.copy(stream, integer(settings, "pieces"), bytes, mechanism);
+  const double seconds = to_seconds(copy.launch + copy.transfer);
+  return {
+      {"time_us", seconds * 1e6},
+      {"gb_per_s", seconds > 0.0 ? std::optional(static_cast<double>(bytes.count()) * 1e-9 / seconds) : std::nullopt}};
+}
+
 // --- placement
 
 ProbeFigures place_sample(const Settings& settings, const std::vector<Assignment>& /*configuration*/) {
@@ -204,6 +227,15 @@ const std::vector<Probe>& probes() {
                       number("slo_margin", "0.5", 0, 1e3, "SLO over the time without offloading, less 1")},
        .takes_configuration = true,
        .compute = layer_times},
+      {.name = "copy",
+       .doc = "One copy of a GPU of a replica while all links rest: its time, launches included, and bytes per second",
+       .parameters = {choice("path", {"from-lender", "to-lender", "from-host", "to-host"}, "Where the bytes go"),
+                      count("bytes", "bytes", "64000000", 1, 1e13, "Bytes of the copy"),
+                      count("pieces", "pieces", "1", 1, 1e9, "Pieces of equal size"),
+                      choice("mechanism", {"single", "gathered", "scattered"},
+                             "One copy; pieces gathered into a buffer that is one copy; a launch for each piece")},
+       .takes_configuration = true,
+       .compute = one_copy},
       {.name = "set-up",
        .doc = "The memory of a configuration before anything runs: KV on the GPU, layers on the host",
        .parameters = {},

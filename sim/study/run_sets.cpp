@@ -33,6 +33,7 @@ std::optional<std::string> text_of(const Json& value) {
   if (value.is_string()) return value.get<std::string>();
   if (value.is_boolean()) return value.get<bool>() ? "true" : "false";
   if (value.is_number_integer()) return fmt::format("{}", value.get<std::int64_t>());
+  if (value.is_structured()) return value.dump();
   return fmt::format("{}", value.get<double>());
 }
 
@@ -47,6 +48,16 @@ Json axis_value(const Parameter* parameter, const std::string& text) {
   if (const auto* bytes = std::get_if<Bytes>(&parsed->value)) return bytes->count();
   if (const auto* duration = std::get_if<Duration>(&parsed->value)) return duration->count();
   return text;
+}
+
+/// The elements of `instances` with the values of their expressions.
+Json filled_in(const Json& value, ClaimScript& script) {
+  if (const auto expression = expression_of(value)) return script.evaluate(*expression);
+  Json filled = value;
+  if (value.is_structured()) {
+    for (Json& part : filled) part = filled_in(part, script);
+  }
+  return filled;
 }
 
 void require_file(const std::string& path) {
@@ -71,12 +82,18 @@ void require_input(const std::string& key, const std::string& text) {
 }
 
 /// Adds the metrics of one seed, or over all seeds.
-void add_metrics(const PointOutcome& outcome, std::optional<std::size_t> seed, ScriptPoint& point) {
-  for (const Metric& metric : outcome.metrics) {
+void add_metrics(const std::vector<Metric>& metrics, const std::string& prefix, std::optional<std::size_t> seed,
+                 ScriptPoint& point) {
+  for (const Metric& metric : metrics) {
     std::optional<double> value = metric.value;
     if (seed) value = *seed < metric.replications.size() ? metric.replications[*seed] : std::nullopt;
-    point.values[metric.name] = value && std::isfinite(*value) ? Json(*value) : Json(nullptr);
+    point.values[prefix + metric.name] = value && std::isfinite(*value) ? Json(*value) : Json(nullptr);
   }
+}
+/// Also those of each element of `instances`, as NAME.METRIC.
+void add_metrics(const PointOutcome& outcome, std::optional<std::size_t> seed, ScriptPoint& point) {
+  add_metrics(outcome.metrics, "", seed, point);
+  for (const auto& [name, metrics] : outcome.instances) add_metrics(metrics, name + ".", seed, point);
 }
 
 ScriptPoint point_of(const std::string& label, const Validation& validation) {
@@ -177,11 +194,11 @@ std::vector<std::optional<std::string>> RunSets::texts_of(const RunSet& run, con
   };
   for (const Json& value : setting.values) {
     const auto expression = expression_of(value);
-    if (!expression) {
-      add(value);
-      continue;
-    }
     try {
+      if (!expression) {
+        add(filled_in(value, script));
+        continue;
+      }
       const Json computed = script.evaluate(*expression);
       if (!computed.is_array()) {
         add(computed);
@@ -190,7 +207,7 @@ std::vector<std::optional<std::string>> RunSets::texts_of(const RunSet& run, con
         if (computed.empty()) problems.push_back({"gives no values", place, *expression});
       }
     } catch (const ScriptError& error) {
-      problems.push_back({error.what(), place, *expression});
+      problems.push_back({error.what(), place, expression.value_or("")});
     }
   }
   return texts;

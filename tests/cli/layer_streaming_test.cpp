@@ -314,6 +314,11 @@ TEST_F(LayerStreaming, ProbesAreRunSetsToo) {
   EXPECT_EQ(pie["claims"][0]["verdict"], "pass");
   EXPECT_EQ(pie["claims"][0]["simulated"]["duration"], 54.0);
   EXPECT_EQ(pie["claims"][1]["simulated"]["matching"], 20.0);
+  // 64 us + bytes / 250 GB/s: 4 MB in 80 us, 64 MB in 320 us.
+  const json aqua = json::parse(spillway({"reproduce", "AQUA-19", "--json"}).out);
+  EXPECT_EQ(aqua["claims"][0]["verdict"], "fitted");
+  EXPECT_DOUBLE_EQ(aqua["claims"][0]["simulated"]["4MB"], 50.0);
+  EXPECT_DOUBLE_EQ(aqua["claims"][0]["simulated"]["64MB"], 200.0);
   const auto broken = [&](const json& probe, const std::string& why) {
     const json experiment{{"schema_version", 1},
                           {"experiment", "toy"},
@@ -341,6 +346,8 @@ TEST_F(LayerStreaming, ProbesAreRunSetsToo) {
   broken({{"probe", "layer-swap"}, {"set", {{"layers", 9}, {"on_host", 8}}}},
          "on_host must be at most layers - 3, because three layers stay on the GPU");
   broken({{"probe", "layer-times"}, {"set", {{"policy", "vllm"}}}}, "streams no layers");
+  broken({{"probe", "copy"}, {"set", {{"hardware", "g5.16xlarge"}, {"path", "to-lender"}}}},
+         "states no peer_bandwidth of a server");
 }
 
 // OPT-6.7B has 32 layers of 402.7 MB, and the GPUs share 24 GB/s. Alone, each would stream 5 layers within 100 ms.

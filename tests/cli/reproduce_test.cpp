@@ -193,6 +193,40 @@ TEST_F(Reproduce, FilesBesideTheExperimentAreInItsFolder) {
   EXPECT_EQ(claims_of(output)["TOY-1"]["simulated"], 6.0) << output.out;
 }
 
+// The metrics of an element of `instances` are NAME.METRIC. Three requests have 1 + 2 + 3 output tokens, two have 1
+// + 2.
+TEST_F(Reproduce, ARunSetMayHaveInstances) {
+  Json all = document();
+  const auto element = [](const char* name, const char* gpus, int requests) {
+    return Json{{"name", name},
+                {"gpus", gpus},
+                {"model", "=small"},
+                {"workload", {{"trace", "=folder .. '/lengths.csv'"}, {"requests", requests}, {"rate", 1}}}};
+  };
+  all["constants"]["small"] = "llama-3.1-8b";
+  all["runs"]["pair"] = {{"set",
+                          {{"hardware", "hgx-h100-8"},
+                           {"workload.trace", nullptr},
+                           {"workload.requests", nullptr},
+                           {"instances", {element("long", "0", 3), element("short", "1", 2)}}}}};
+  const char* const both = "10 * pair['long.output_tokens'] + pair['short.output_tokens'] + 0 * limit_ms";
+  all["claims"] = {claim("TOY-1", {{"values", both}, {"expected", 63}, {"accept", {63, 63}}})};
+  write({});
+  write_text(file("toy/expected.json"), all.dump());
+  write_text(file("toy/lengths.csv"), "input_tokens,output_tokens\n10,1\n20,2\n30,3\n");
+  const Output output = spillway({"reproduce", "toy", "--json"});
+  EXPECT_EQ(output.code, 0) << output.err;
+  EXPECT_EQ(claims_of(output)["TOY-1"]["simulated"], 63.0) << output.out;
+  all["runs"]["pair"]["set"]["instances"][1]["model"] = "=small ..";
+  write_text(file("toy/expected.json"), all.dump());
+  const Output broken = spillway({"reproduce", "./toy"});
+  EXPECT_EQ(broken.code, 3);
+  EXPECT_THAT(broken.err, HasSubstr("(/runs/pair/set/instances)"));
+  all["runs"]["pair"]["set"]["instances"] = "two";
+  write_text(file("toy/expected.json"), all.dump());
+  EXPECT_THAT(spillway({"reproduce", "./toy"}).err, HasSubstr("must be a list of objects"));
+}
+
 TEST_F(Reproduce, QuickRunsSayThatTheyAre) {
   write({claim("TOY-1", kSame)});
   const Output table = spillway({"reproduce", "toy", "--quick"});

@@ -118,21 +118,24 @@ std::vector<RequestSpec> prompts_of_one(std::int64_t count) {
 }
 
 // AQUA, section 7: b = 512, memory for 40 decodes: d = 40, p = 472. 25 decodes are ready: they use 25 tokens, and
-// prompts get the other 487. Waiting: X(1000) and Y(300), of which nothing is computed, and Z, of which some is: the
-// order is X, Y, Z, so X gets all.
+// prompts get the other 487. Waiting: X(1000) and Y(300), of which nothing is computed, and Z(700), of which 512 is:
+// the order is X, Y, Z, so X gets all.
 //
-// Iteration 0: 25 prompts of one token, and Z's first 512 - 25 = 487. X and Y arrive in it. Iteration 1: as above. Z
-// leaves for the host, because it gets nothing.
+// Iteration 0: Z is alone: 512 tokens. Iteration 1: 25 prompts of one token, and one of 487 that ends with its first
+// token. They fill the budget, and Z leaves for the host, because it gets nothing. X and Y arrive in it. Iteration 2:
+// as above.
 TEST(Cfs, TokensThatDecodesDoNotUse_GoToPrompts) {
-  std::vector<RequestSpec> requests = prompts_of_one(25);
-  requests.push_back(request(0, 700, 2));    // Z
-  requests.push_back(request(50, 1000, 2));  // X
-  requests.push_back(request(50, 300, 2));   // Y
+  std::vector<RequestSpec> requests{request(0, 700, 2)};  // Z
+  for (int i = 0; i < 25; ++i) requests.push_back(request(50, 1, 50));
+  requests.push_back(request(50, 487, 1));
+  requests.push_back(request(150, 1000, 2));  // X
+  requests.push_back(request(150, 300, 2));   // Y
   const WatchingModel model(Duration(100));
   (void)replay(with_room_for_forty(), slices(6, 512, 512), layout(1000, 1000), requests, model);
-  ASSERT_GT(model.seen().size(), 2U);
-  EXPECT_EQ(model.seen()[0].chunks.back(), (std::pair<std::int64_t, std::int64_t>{487, 0}));
-  EXPECT_EQ(model.seen()[1], (SeenIteration{25, 50, {{487, 0}}}));  // each attends to 2 tokens
+  ASSERT_GT(model.seen().size(), 3U);
+  EXPECT_EQ(model.seen()[0], (SeenIteration{0, 0, {{512, 0}}}));
+  EXPECT_EQ(model.seen()[1].chunks.back(), (std::pair<std::int64_t, std::int64_t>{487, 0}));
+  EXPECT_EQ(model.seen()[2], (SeenIteration{25, 50, {{487, 0}}}));  // each attends to 2 tokens
 }
 
 // The same with 60 decodes ready: the 40 least served decode, and X gets 512 - 40 = 472 tokens. All have one token, so

@@ -176,6 +176,9 @@ TEST(Experiment, ExpressionsBeginWithAnEqualsSign) {
   EXPECT_EQ(expression_of("=1 + 1"), "1 + 1");
   EXPECT_EQ(expression_of("1:2:3"), std::nullopt);
   EXPECT_EQ(expression_of(3), std::nullopt);
+  EXPECT_THAT(expressions_in(Json::parse(R"([{"a": "=1", "b": {"c": "=2", "d": 3}}, "=4", null, "5"])")),
+              ElementsAre("1", "2", "4"));
+  EXPECT_THAT(expressions_in("=6"), ElementsAre("6"));
 }
 
 }  // namespace

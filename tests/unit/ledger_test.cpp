@@ -222,6 +222,23 @@ TEST(Ledger, AttentionOnTheCpu_HasAShareOfItsOwn) {
   EXPECT_EQ(spent_on(Resource::cpu_attention, true), 0.0);
 }
 
+// Two iterations of 10 s: 6 of arithmetic and 4 of memory, then 10 of memory, of which 5 are in the span. Requests wait
+// for KV memory in the second: 5 s, all of them of memory.
+TEST(Ledger, TimeShortOfKv_IsAlsoThatOfItsStreams) {
+  Ledger ledger;
+  ledger.advance(at_s(0), at_s(0), {});
+  start(ledger, {.end = at_s(10), .alone = secs(10), .shares = {.compute = 6.0, .memory = 4.0}}, false);
+  ledger.advance(at_s(10), at_s(0), {});
+  ledger.ended();
+  start(ledger, {.start = at_s(10), .end = at_s(20), .alone = secs(10), .shares = {.memory = 10.0}}, true);
+  ledger.advance(at_s(15), at_s(0), {});
+  EXPECT_DOUBLE_EQ(spent(ledger.totals(), Resource::kv_capacity), 5.0);
+  EXPECT_DOUBLE_EQ(spent(ledger.totals(), Resource::memory), 4.0);
+  const auto& meanwhile = ledger.totals().time_short_of_kv;
+  EXPECT_DOUBLE_EQ(meanwhile[static_cast<std::size_t>(Resource::memory)], 5.0);
+  EXPECT_EQ(meanwhile[static_cast<std::size_t>(Resource::compute)], 0.0);
+}
+
 // 10 s, of which 4 are in the span: 8 alone, 1.5 of them CPU time of the engine and 1 before and after the layers; 2 of
 // waits for the CPU, which attends for 5. The GPU works for 8 - 1.5 s, the layers take 10 - 1.
 TEST(Ledger, TimeOfGpuLayersAndCpu_CountsInPart) {

@@ -392,18 +392,19 @@ TEST(NeoSwapIn, RoundsHalfToEven) {
   EXPECT_EQ(neo_swap_in_limit(Blocks(52)), Blocks(49)) << "49.4";
 }
 
-Layout laid_out(const char* policy, std::int64_t blocks, std::int64_t host_blocks) {
+Layout laid_out(const char* policy, std::int64_t blocks, std::int64_t host_blocks, bool given = true) {
   const PolicyInfo& info = *PolicyRegistry::instance().find(policy);
   Deployment deployment;
   deployment.layers = 32;
   deployment.block_bytes = Bytes(1000);
   deployment.gpu_kv = Bytes(1000 * blocks);
+  deployment.gpu_kv_given = given;
   return info.layout(deployment, oracle::policy_settings(info, {{"memory.host_kv", Bytes(1000 * host_blocks)}}));
 }
 
-std::string refusal(const char* policy, std::int64_t blocks, std::int64_t host_blocks) {
+std::string refusal(const char* policy, std::int64_t blocks, std::int64_t host_blocks, bool given = true) {
   try {
-    static_cast<void>(laid_out(policy, blocks, host_blocks));
+    static_cast<void>(laid_out(policy, blocks, host_blocks, given));
   } catch (const ConfigError& error) {
     return error.problems().front().what + "; " + error.problems().front().fix;
   }
@@ -420,8 +421,9 @@ TEST(NeoLayout, TheStagingLayerCostsBlocks) {
 TEST(NeoLayout, NamesWhatDoesNotFit) {
   for (const char* const policy : {"neo", "fastdecode"}) {
     EXPECT_THAT(refusal(policy, 1, 5000), HasSubstr("of 1 blocks, one of 33 layers stages prompts; raise it"));
+    EXPECT_THAT(refusal(policy, 0, 5000), HasSubstr("memory.gpu_kv is less than a KV block"));
+    EXPECT_THAT(refusal(policy, 0, 5000, false), HasSubstr("the weights leave no GPU memory for KV"));
   }
-  EXPECT_THAT(refusal("neo", 0, 5000), HasSubstr("the weights leave no GPU memory for KV"));
   EXPECT_THAT(refusal("neo", 54, 52), HasSubstr("memory.host_kv holds 52 KV blocks, and policy neo keeps 52 free"));
   EXPECT_EQ(laid_out("fastdecode", 54, 1).blocks, Blocks(52)) << "it keeps nothing on the GPU";
   EXPECT_THAT(refusal("fastdecode", 54, 0), HasSubstr("no prompt fits"));

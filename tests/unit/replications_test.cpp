@@ -140,6 +140,18 @@ TEST(Bottleneck, LargestShare_IsNamedWithItsPercentageAndAdvice) {
   }
 }
 
+// KV memory limits 6 of 10 s. In 4 of them the GPU reads its memory, in 2 it computes: 67%.
+TEST(Bottleneck, ShortOfKv_TheStreamOfTheBatchesIsNamed) {
+  RunStatistics s;
+  s.span = Duration(10'000 * kMs);
+  s.engine.resource_time[static_cast<std::size_t>(Resource::kv_capacity)] = 6.0;
+  s.engine.time_short_of_kv[static_cast<std::size_t>(Resource::memory)] = 4.0;
+  s.engine.time_short_of_kv[static_cast<std::size_t>(Resource::compute)] = 2.0;
+  EXPECT_EQ(find_bottleneck(s, 1).sentence,
+            "KV capacity limits: for 60% of the time requests waited because the GPU's KV memory was full. 67% of that "
+            "time went to the GPU's memory bandwidth.");
+}
+
 TEST(Bottleneck, AdviceNamesTheBatchLimitOnlyWhereItBound) {
   RunStatistics s;
   s.span = Duration(10'000 * kMs);
