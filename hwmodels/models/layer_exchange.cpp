@@ -16,7 +16,6 @@ constexpr const char* kKey = "engine.expert_exchange";
 constexpr std::array<std::string_view, 4> kChoiceNames{"auto", "all_gather", "deepep", "nvlink"};
 // Tokens of one GPU for which buffers of DeepEP's low-latency kernels are made: SGLang's default (recalled).
 constexpr std::int64_t kLowLatencyTokens = 128;
-constexpr double kHalfBytes = 2.0;
 // DeepEP sends fp8 with one scale of 4 bytes for 128 numbers.
 constexpr double kScaledFp8Bytes = 1.0 + 4.0 / 128.0;
 
@@ -36,7 +35,7 @@ std::string kernel_name(const ExchangeModel& model) {
   return fmt::format("{} {}", exchange_name(model.backend), exchange_name(model.step));
 }
 
-/// The kernels of the analytic model have no name of their own.
+/// "fitted", "borrowed from h100-80gb-sxm for 8 GPUs".
 std::string source_text(const FittedExchange& fit, std::int64_t ranks) {
   std::string text = fit.record.source_kind == "borrowed" ? "borrowed from " + fit.record.citation : "fitted";
   if (const auto end = text.find_first_of(":,"); end != std::string::npos) text.resize(end);
@@ -44,7 +43,7 @@ std::string source_text(const FittedExchange& fit, std::int64_t ranks) {
   return text;
 }
 
-/// "fitted: nccl dispatch, nccl combine; roofline: ...": the names by their sources, each once, in order.
+/// "nccl dispatch fitted; nccl combine roofline": the names by their sources, each once, in order.
 std::string by_source(const std::vector<std::pair<std::string, std::string>>& steps) {
   std::string text;
   for (std::size_t i = 0; i < steps.size(); ++i) {
