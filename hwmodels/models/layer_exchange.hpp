@@ -72,8 +72,7 @@ class LayerExchange {
   void count(std::int64_t tokens, bool prompts, std::int64_t layers) const;
   void append_to(std::vector<RangeUse>& uses) const;
 
-  /// "all-gather and reduce-scatter over 8 GPUs, nccl dispatch and combine fitted", with what is borrowed or a
-  /// roofline.
+  /// "all-gather and reduce-scatter over 8 GPUs: nccl dispatch, nccl combine fitted".
   [[nodiscard]] std::string text() const;
 
  private:
