@@ -22,6 +22,8 @@ fit h100-80gb-sxm "NVIDIA H100 SXM5 80 GB (HBM3); kernels of vLLM 0.24 (cuBLAS, 
   "$data"/h100-sxm/{gemm,decode_attention,prefill_attention,gemm_by_dtype_v019,collectives,moe}.csv.gz \
   "$data"/h100-sxm/{decode_attention_by_kv,prefill_attention_by_kv,deepep_ll,deepep_normal}.csv.gz \
   experiments/profiles/h100-80gb-sxm-copies.csv
+# No table of an H200's MoE kernels is public here.
+python3 experiments/profiles/lend-moe.py hwmodels/profiles/{h100-80gb-sxm,h200-141gb}.json
 fit h200-141gb "NVIDIA H200 SXM5 141 GB (HBM3e); kernels of vLLM 0.24 (cuBLAS, FlashAttention 3), fp8 of vLLM 0.19" \
   "$data"/h200-sxm/{gemm,decode_attention,prefill_attention,gemm_by_dtype_v019,collectives}.csv.gz
 fit a100-80gb-sxm "NVIDIA A100 SXM4 80 GB (HBM2e); bf16 kernels of vLLM 0.14 (cuBLAS, FlashAttention 2)" \

@@ -12,6 +12,18 @@ LayerKinds layer_kinds_of(const LlmModel& llm) {
   return kinds;
 }
 
+LayerPlan layer_plan(const LlmModel& llm) {
+  LayerPlan plan;
+  for (const auto& [kind, count] : llm.counted_kinds()) {
+    std::size_t body = 0;
+    while (body < plan.bodies.size() && plan.bodies[body].routed != kind.routed) ++body;
+    if (body == plan.bodies.size()) plan.bodies.push_back({.routed = kind.routed});
+    plan.bodies[body].layers += count;
+    plan.kinds.push_back({count, body, kind.window});
+  }
+  return plan;
+}
+
 void refuse_without_all_reduce(std::string_view gpu, std::int64_t tensor_parallel) {
   throw ConfigError(
       fmt::format("{} has no figures for all-reduce, which tensor_parallel={} needs", gpu, tensor_parallel),

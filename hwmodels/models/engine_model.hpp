@@ -46,6 +46,23 @@ class EngineModel : public ExecutionModel {
 /// Which layers of the model take equal time.
 [[nodiscard]] LayerKinds layer_kinds_of(const LlmModel& llm);
 
+/// The layers of a model by what they compute: layers of a body have the same MLP, layers of a kind the same window,
+/// too. Kinds are in the order of LlmModel::counted_kinds().
+struct LayerPlan {
+  struct Body {
+    bool routed = false;  // with experts
+    std::int64_t layers = 0;
+  };
+  struct Kind {
+    std::int64_t layers = 0;
+    std::size_t body = 0;  // index in bodies
+    std::int64_t window = 0;
+  };
+  std::vector<Body> bodies;
+  std::vector<Kind> kinds;
+};
+[[nodiscard]] LayerPlan layer_plan(const LlmModel& llm);
+
 /// Throws ConfigError: tensor_parallel needs all-reduce figures, which the profile lacks.
 [[noreturn]] void refuse_without_all_reduce(std::string_view gpu, std::int64_t tensor_parallel);
 

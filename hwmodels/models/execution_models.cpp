@@ -34,11 +34,10 @@ std::unique_ptr<ExecutionModel> make_execution_model(const GpuProfile& gpu, cons
   const std::string name = resolved_latency_model(gpu, llm, setting);
   if (name == "fitted")
     return make_fitted_model(gpu, llm, engine, setting.parallelism, setting.kv_dtype_bytes, setting.scales,
-                             setting.expert_load, setting.expert_kernel);
+                             setting.experts);
   if (name == "tables") return make_table_model(gpu, llm, engine, setting.parallelism.gpus(), setting.scales);
   if (name == "iterations") return make_iteration_model(gpu, llm, engine, setting.scales);
-  return make_roofline(gpu, llm, engine, setting.parallelism, setting.kv_dtype_bytes, setting.scales,
-                       setting.expert_load);
+  return make_roofline(gpu, llm, engine, setting.parallelism, setting.kv_dtype_bytes, setting.scales, setting.experts);
 }
 
 namespace {

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "hwmodels/catalog.hpp"
+#include "hwmodels/models/layer_exchange.hpp"
 #include "sim/api/execution_model.hpp"
 #include "sim/api/op_scales.hpp"
 
@@ -23,9 +24,8 @@ struct ExecutionSetting {
   std::string_view latency_model = "auto";
   Parallelism parallelism{};
   std::int64_t kv_dtype_bytes = 2;
-  OpScales scales{};            // factors on the model's times
-  ExpertLoad expert_load{};     // how routers spread tokens over experts
-  std::string expert_kernel{};  // part of the name of a fitted kernel of experts; empty: by shape
+  OpScales scales{};  // factors on the model's times
+  ExpertSetting experts{};
 };
 
 /// The model that auto selects; any other name is returned unchanged.

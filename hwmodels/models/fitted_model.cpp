@@ -229,8 +229,7 @@ struct Deployed {
   const LlmModel& llm;
   const EngineProfile& engine;
   const Parallelism& parallelism;
-  const ExpertLoad& load;
-  std::string_view expert_kernel;
+  const ExpertSetting& experts;
 };
 
 /// Attention of one GPU over keys and values of every head.
@@ -329,7 +328,7 @@ class FittedModel final : public EngineModel {
         elementwise_(elementwise_of(on.gpu, plain_gemm(on.gpu.fitted, on.llm).model)),
         groups_(on.parallelism.data),
         reduction_(on.gpu, on.engine, on.parallelism.tensor),
-        group_reduction_(on.gpu, on.engine, on.parallelism.gpus()),
+        exchange_(on.gpu, on.llm, on.parallelism, on.experts.exchange, true),
         hidden_bytes_(real(on.llm.hidden * on.llm.dtype_bytes)),
         logits_(real(on.llm.head_matrix(on.parallelism.tensor).outputs)),
         logit_bytes_(real(on.llm.vocabulary * on.llm.dtype_bytes)),
@@ -339,7 +338,9 @@ class FittedModel final : public EngineModel {
     } else {
       attention_ = std::make_unique<HeadAttention>(on.gpu, on.llm, on.engine, on.parallelism.tensor, kv_dtype_bytes);
     }
-    for (const LlmModel::CountedKind& counted : on.llm.counted_kinds()) add_kind(on, counted);
+    LayerPlan plan = layer_plan(on.llm);
+    layers_ = std::move(plan.kinds);
+    for (const LayerPlan::Body& body : plan.bodies) add_body(on, body);
     add_head(on);
     const auto& reduction = reduction_of(on.gpu.fitted, on.engine);
     ranges_ = {tally_of(on.gpu.fitted, on.gpu.fitted.elementwise, "bytes"), tally_of(on.gpu.fitted, reduction, "ranks"),
@@ -359,6 +360,7 @@ class FittedModel final : public EngineModel {
     }
     if (attention_ != nullptr) attention_->append_to(uses);
     for (const RangeTally& tally : counted.experts) tally.append_to(uses);
+    exchange_.append_to(uses);
     for (const RangeTally* tally :
          {&counted.others.elementwise_bytes, &counted.others.reduced_ranks, &counted.others.reduced_bytes}) {
       tally->append_to(uses);
@@ -391,17 +393,10 @@ class FittedModel final : public EngineModel {
   };
   /// What layers with the same MLP compute beside attention.
   struct Body {
-    bool routed = false;
-    std::int64_t layers = 0;
+    LayerPlan::Body plan{};
     std::vector<Linear> linears{};
     ElementwiseWork work{};
     std::optional<MoeTime> experts{};  // empty where they are timed elsewhere
-  };
-  /// Layers of one kind.
-  struct Layers {
-    std::int64_t count = 0;
-    std::size_t body = 0;
-    std::int64_t window = 0;
   };
 
   static LatentAttentionModel latent_model(const GpuProfile& gpu) {
@@ -423,16 +418,17 @@ class FittedModel final : public EngineModel {
     const BySamples& sampled = by_samples(own.sampled_sequences);
     const bool attends = !own.chunks.empty() || own.decode_sequences > 0;  // else all of it is on the CPU
     if (attends && attention_ != nullptr) attention_->count(own);
+    const double exchange = groups_ > 1 ? exchanged(tokens, !own.chunks.empty()) : 0.0;
     std::array<EngineSide::KindTime, kMostLayerKinds> kinds{};
     for (std::size_t i = 0; i < layers_.size(); ++i) {
-      const Layers& layers = layers_[i];
+      const LayerPlan::Kind& layers = layers_[i];
       EngineSide::KindTime& kind = kinds[i];
       kind.layer = layers.body == 0 ? fixed.layer : more_bodies_[fixed.more + layers.body - 1];
-      if (bodies_[layers.body].routed) add_experts(kind.layer, bodies_[layers.body], all);
+      if (bodies_[layers.body].plan.routed) add_experts(kind.layer, bodies_[layers.body], all, exchange);
       const double others = kind.layer.compute + kind.layer.memory;
       if (attends) add_attention(kind.layer, own, layers.window);
       kind.attention = kind.layer.compute + kind.layer.memory - others;
-      kind.layers = layers.count;
+      kind.layers = layers.layers;
     }
     const TimeShares after{.compute = sampled.shares.compute,
                            .memory = fixed.final_norm + sampled.shares.memory,
@@ -471,17 +467,9 @@ class FittedModel final : public EngineModel {
         {router, time_of(gemm, router, weights, on.llm.dtype_bytes, false), fit_index(on.gpu.fitted, gemm)});
   }
 
-  void add_kind(const Deployed& on, const LlmModel::CountedKind& counted) {
-    const auto& [kind, count] = counted;
-    std::size_t body = 0;
-    while (body < bodies_.size() && bodies_[body].routed != kind.routed) ++body;
-    if (body == bodies_.size()) add_body(on, kind.routed);
-    bodies_[body].layers += count;
-    layers_.push_back({count, body, kind.window});
-  }
-
-  void add_body(const Deployed& on, bool routed) {
-    Body& body = bodies_.emplace_back(Body{.routed = routed});
+  void add_body(const Deployed& on, const LayerPlan::Body& plan) {
+    const bool routed = plan.routed;
+    Body& body = bodies_.emplace_back(Body{.plan = plan});
     const std::vector<Matrix> attention = on.llm.attention_projections(on.parallelism.tensor);
     for (std::size_t i = 0; i < attention.size(); ++i) {
       add_linear(body, on, attention[i], LinearPart::attention, i + 1 == attention.size());
@@ -490,10 +478,10 @@ class FittedModel final : public EngineModel {
     if (routed) add_router(body, on);
     if (dense > 0) add_mlp(body, on, dense / on.parallelism.tensor);
     body.work = elementwise_work(on.llm, on.parallelism.tensor, dense);
-    if (!routed || on.load.kind() == ExpertLoad::Kind::elsewhere) return;
+    if (!routed || on.experts.load.kind() == ExpertLoad::Kind::elsewhere) return;
     const MoeShape shape = expert_shape(on.llm, on.parallelism);
-    const FittedMoe& moe = *expert_kernels(on.gpu, on.llm, on.parallelism, on.expert_kernel);
-    body.experts = MoeTime(moe.model, shape, on.load);
+    const FittedMoe& moe = *expert_kernels(on.gpu, on.llm, on.parallelism, on.experts.kernel);
+    body.experts = MoeTime(moe.model, shape, on.experts.load);
     expert_ranges_.emplace_back(on.gpu.fitted, moe.record, "tokens");
   }
 
@@ -510,13 +498,14 @@ class FittedModel final : public EngineModel {
     by_tokens_.each([&](std::int64_t tokens, std::int64_t iterations) {
       const double n = real(tokens);
       for (const Body& body : bodies_) {
-        const std::int64_t layers = body.layers * iterations;
+        const std::int64_t layers = body.plan.layers * iterations;
         for (const Linear& linear : body.linears) add_gemm(counted.gemms[linear.fit], linear.matrix, n, layers);
         add_moves(counted.others, body.work.kernels, n * body.work.bytes_per_token, layers);
+        add_reductions(counted.others, n * hidden_bytes_, (body.plan.routed && groups_ > 1 ? 1 : 2) * layers);
       }
       add_moves(counted.others, 1.0, 2.0 * n * hidden_bytes_, iterations);
       add_moves(counted.others, 1.0, 4.0 * n * hidden_bytes_, iterations);
-      add_reductions(counted.others, n * hidden_bytes_, 2 * engine().layers() * iterations + iterations);
+      add_reductions(counted.others, n * hidden_bytes_, iterations);
     });
     by_experts_.each([&](std::int64_t tokens, std::int64_t layers) {
       for (RangeTally& tally : counted.experts) tally.add(real(tokens), layers);
@@ -559,7 +548,6 @@ class FittedModel final : public EngineModel {
   struct ByExperts {
     std::int64_t iterations = 0;
     KernelTime time{};
-    double exchange = 0.0;  // between GPUs
   };
   // Logits to fp32, softmax, draw.
   static constexpr double kSamplingKernels = 3.0;
@@ -594,23 +582,22 @@ class FittedModel final : public EngineModel {
     const double n = real(tokens);
     for (const Linear& linear : body.linears) add(layer, linear.time.at(tokens));
     layer.memory += moving(body.work.kernels, n * body.work.bytes_per_token);
-    // With experts, the second exchange is that of ByExperts.
-    layer.network = (body.routed ? 1.0 : 2.0) * reduction_.seconds(n * hidden_bytes_);
+    // Groups exchange what experts compute by other kernels than an all-reduce.
+    const double reductions = body.plan.routed && groups_ > 1 ? 1.0 : 2.0;
+    layer.network = reductions * reduction_.seconds(n * hidden_bytes_);
     return layer;
   }
 
-  /// The experts of a layer of `body`, for `tokens` of all groups. One group sums its experts' outputs in an
-  /// all-reduce. Several groups gather all tokens before and scatter the sums after, which moves the same bytes.
-  void add_experts(TimeShares& layer, const Body& body, std::int64_t tokens) const {
+  /// The experts of a layer of `body`, for `tokens` of all groups, and `exchange` seconds between groups.
+  void add_experts(TimeShares& layer, const Body& body, std::int64_t tokens, double exchange) const {
     const ByExperts& experts = by_experts_.use(tokens, [&](std::int64_t count) {
       ByExperts entry;
       if (body.experts) entry.time = body.experts->at(count);
       entry.time.seconds *= scales_.gemm;
-      entry.exchange = scales_.gemm * group_reduction_.seconds(real(count) * hidden_bytes_);
       return entry;
     });
     add(layer, experts.time);
-    layer.network += experts.exchange;
+    layer.network += exchange;
   }
 
   const BySamples& by_samples(std::int64_t count) const {
@@ -623,6 +610,14 @@ class FittedModel final : public EngineModel {
       entry.shares = scaled(entry.shares, scales_.gemm);
       return entry;
     });
+  }
+
+  /// Seconds that a layer with experts exchanges among groups; counts the calls of an iteration.
+  [[nodiscard]] double exchanged(std::int64_t tokens, bool prompts) const {
+    for (const Body& body : bodies_) {
+      if (body.plan.routed) exchange_.count(tokens, prompts, body.plan.layers);
+    }
+    return scales_.gemm * exchange_.seconds(tokens, prompts);
   }
 
   static OpScales with_engine(OpScales scales, const EngineProfile& engine) {
@@ -643,18 +638,18 @@ class FittedModel final : public EngineModel {
   OpScales scales_;
   ElementwiseModel elementwise_;
   std::int64_t groups_;
-  Reduction reduction_;        // over a tensor-parallel group
-  Reduction group_reduction_;  // over all GPUs of the replica
-  double hidden_bytes_;        // of one token
-  double logits_;              // of one sequence on one GPU
-  double logit_bytes_;         // of one sequence, all GPUs together
+  Reduction reduction_;     // over a tensor-parallel group
+  LayerExchange exchange_;  // among groups
+  double hidden_bytes_;     // of one token
+  double logits_;           // of one sequence on one GPU
+  double logit_bytes_;      // of one sequence, all GPUs together
   Matrix head_matrix_;
   GemmTime head_{};
   std::size_t head_fit_ = 0;
   std::unique_ptr<HeadAttention> attention_;  // null with latent attention
   std::optional<LatentAttentionTime> latent_;
   std::vector<Body> bodies_;
-  std::vector<Layers> layers_;                               // by kind
+  std::vector<LayerPlan::Kind> layers_;
   std::vector<std::pair<std::int64_t, Quantization>> fits_;  // formats of the GEMMs, by dtype and quantisation
   std::vector<GemmRanges> gemm_ranges_;                      // without calls; by fit
   std::vector<RangeTally> expert_ranges_;                    // without calls
@@ -671,8 +666,9 @@ class FittedModel final : public EngineModel {
 std::unique_ptr<ExecutionModel> make_fitted_model(const GpuProfile& gpu, const LlmModel& llm,
                                                   const EngineProfile& engine, const Parallelism& parallelism,
                                                   std::int64_t kv_dtype_bytes, const OpScales& scales,
-                                                  const ExpertLoad& load, std::string_view expert_kernel) {
+                                                  const ExpertSetting& experts) {
   if (const auto problem = llm.parallelism_problem(parallelism)) throw ConfigError({*problem});
+  if (const auto problem = exchange_problem(llm, parallelism, experts.exchange)) throw ConfigError({*problem});
   if (!gpu.fitted.complete()) {
     throw ConfigError(fmt::format("latency_model=fitted needs fitted {1}; {0} has none", gpu.file.name,
                                   !gpu.fitted.two_byte_gemm()    ? "gemm in 2-byte numbers"
@@ -680,9 +676,9 @@ std::unique_ptr<ExecutionModel> make_fitted_model(const GpuProfile& gpu, const L
                                                                  : "prefill_attention"),
                       "latency_model", "use latency_model=auto, or fit the missing kernels with calibrate fit");
   }
-  const bool times_experts = llm.experts && load.kind() != ExpertLoad::Kind::elsewhere;
-  if (times_experts && expert_kernels(gpu, llm, parallelism, expert_kernel) == nullptr) {
-    throw ConfigError({no_expert_kernels(gpu, llm, expert_kernel)});
+  const bool times_experts = llm.experts && experts.load.kind() != ExpertLoad::Kind::elsewhere;
+  if (times_experts && expert_kernels(gpu, llm, parallelism, experts.kernel) == nullptr) {
+    throw ConfigError({no_expert_kernels(gpu, llm, experts.kernel)});
   }
   if (parallelism.gpus() > 1 && !reduction_of(gpu.fitted, engine) && !gpu.all_reduce) {
     refuse_without_all_reduce(gpu.file.name, parallelism.gpus());
@@ -693,7 +689,7 @@ std::unique_ptr<ExecutionModel> make_fitted_model(const GpuProfile& gpu, const L
               "attention_overhead"},
              "latent attention, which is a roofline");
   }
-  const Deployed on{gpu, llm, engine, parallelism, load, expert_kernel};
+  const Deployed on{gpu, llm, engine, parallelism, experts};
   return std::make_unique<FittedModel>(on, kv_dtype_bytes, scales);
 }
 

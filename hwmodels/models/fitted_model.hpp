@@ -15,7 +15,7 @@
 //   sampling   = 3 t_e + 12 s V / p / B_e: logits to fp32, softmax, draw (2 + 4, 4, 2 bytes per logit; assumed)
 //   gather     = all_reduce of s V E bytes, halved: an all-gather moves half as much
 // Layers with experts have the router, shared experts and one fused MoE module (moe.hpp) in place of gemm(up) and
-// gemm(down), and for the second all-reduce one of the tokens of all data-parallel groups over all GPUs of the replica.
+// gemm(down). Several data-parallel groups have the exchange of layer_exchange.hpp for the second all-reduce.
 // Over a window, decodes attend to at most the window, and prompts take their launch and the share of the rest that the
 // window leaves of the pairs. Latent attention is a roofline (latent_attention.hpp). The groups of data_parallel > 1
 // share the batch (layer_batch.hpp), and wait for the one with the most tokens.
@@ -41,20 +41,18 @@
 
 #include <cstdint>
 #include <memory>
-#include <string_view>
 
 #include "hwmodels/catalog.hpp"
+#include "hwmodels/models/layer_exchange.hpp"
 #include "sim/api/execution_model.hpp"
 #include "sim/api/op_scales.hpp"
 
 namespace spillway::hwmodels {
 
 /// Throws ConfigError when the parallelism does not split the model, takes several GPUs without all-reduce figures, or
-/// the profile lacks one of the kernels of a layer. `expert_kernel`: part of the name of the kernel of routed experts;
-/// empty: the one with the nearest measured shape.
+/// the profile lacks one of the kernels of a layer, or experts cannot exchange as `experts` says.
 [[nodiscard]] std::unique_ptr<ExecutionModel> make_fitted_model(
     const GpuProfile& gpu, const LlmModel& llm, const EngineProfile& engine, const Parallelism& parallelism,
-    std::int64_t kv_dtype_bytes, const OpScales& scales = {}, const ExpertLoad& load = {},
-    std::string_view expert_kernel = {});
+    std::int64_t kv_dtype_bytes, const OpScales& scales = {}, const ExpertSetting& experts = {});
 
 }  // namespace spillway::hwmodels

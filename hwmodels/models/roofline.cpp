@@ -76,15 +76,17 @@ struct ExpertWork {
 class Roofline final : public EngineModel {
  public:
   Roofline(const GpuProfile& gpu, const LlmModel& llm, const EngineProfile& engine, const Parallelism& parallelism,
-           std::int64_t kv_dtype_bytes, const OpScales& scales, const ExpertLoad& load)
-      : EngineModel({gpu, engine, llm.layers, scales}, layer_kinds_of(llm)), groups_(parallelism.data) {
+           std::int64_t kv_dtype_bytes, const OpScales& scales, const ExpertSetting& experts)
+      : EngineModel({gpu, engine, llm.layers, scales}, layer_kinds_of(llm)),
+        groups_(parallelism.data),
+        exchange_(gpu, llm, parallelism, experts.exchange, false),
+        exchange_scale_(scales.gemm) {
     set_bodies(gpu, llm, parallelism);
-    times_experts_ = llm.experts && load.kind() != ExpertLoad::Kind::elsewhere;
-    if (times_experts_) set_experts(gpu, llm, parallelism, load);
+    times_experts_ = llm.experts && experts.load.kind() != ExpertLoad::Kind::elsewhere;
+    if (times_experts_) set_experts(gpu, llm, parallelism, experts.load);
     set_attention(gpu, llm, parallelism.tensor, kv_dtype_bytes);
     set_elementwise(gpu, llm);
     if (parallelism.tensor > 1) set_network(*gpu.all_reduce, llm, parallelism.tensor);
-    if (parallelism.gpus() > 1) group_reduce_ = all_reduce_of(*gpu.all_reduce, llm, parallelism.gpus());
     scale(scales);
   }
 
@@ -106,12 +108,6 @@ class Roofline final : public EngineModel {
     std::vector<Gemm> gemms{};
     Line elementwise{};
   };
-  /// Layers of one kind.
-  struct Layers {
-    std::int64_t count = 0;
-    std::size_t body = 0;
-    std::int64_t window = 0;
-  };
 
   void set_bodies(const GpuProfile& gpu, const LlmModel& llm, const Parallelism& parallelism) {
     const double compute = gpu.gemm_compute_efficiency * gpu.peak_flops;
@@ -124,20 +120,18 @@ class Roofline final : public EngineModel {
                   2.0 * in * out / compute,
                   {real(weights.count()) / memory, element * (in + out) / memory}};
     };
-    for (const auto& [kind, count] : llm.counted_kinds()) {
-      std::size_t body = 0;
-      while (body < bodies_.size() && bodies_[body].routed != kind.routed) ++body;
-      layers_.push_back({count, body, kind.window});
-      if (body < bodies_.size()) continue;
-      Body& added = bodies_.emplace_back(Body{.routed = kind.routed});
+    LayerPlan plan = layer_plan(llm);
+    layers_ = std::move(plan.kinds);
+    for (const LayerPlan::Body& planned : plan.bodies) {
+      Body& added = bodies_.emplace_back(Body{.routed = planned.routed});
       for (const Matrix& matrix : llm.attention_projections(parallelism.tensor)) {
         added.gemms.push_back(gemm(matrix, llm.linear_bytes(matrix, LinearPart::attention)));
       }
-      if (kind.routed) {
+      if (planned.routed) {
         const Matrix router = llm.router_matrix();
         added.gemms.push_back(gemm(router, Bytes(router.inputs * router.outputs * llm.dtype_bytes)));
       }
-      const std::int64_t width = kind.routed ? llm.experts->shared_width : llm.ffn;
+      const std::int64_t width = planned.routed ? llm.experts->shared_width : llm.ffn;
       if (width > 0) {
         for (const Matrix& matrix : llm.mlp_projections(width / parallelism.tensor)) {
           added.gemms.push_back(gemm(matrix, llm.linear_bytes(matrix)));
@@ -191,16 +185,10 @@ class Roofline final : public EngineModel {
     final_norm_ = {gpu.kernel_overhead_seconds, element * 4.0 * hidden};
   }
 
-  static Line all_reduce_of(const AllReduce& link, const LlmModel& llm, std::int64_t ranks) {
-    const double others = real(ranks - 1) / real(ranks);
-    const double element = real(llm.dtype_bytes) / link.bus_bandwidth.value();
-    return {link.latency_seconds, 2.0 * others * real(llm.hidden) * element};
-  }
-
   void set_network(const AllReduce& link, const LlmModel& llm, std::int64_t tensor_parallel) {
     const double others = real(tensor_parallel - 1) / real(tensor_parallel);
     const double element = real(llm.dtype_bytes) / link.bus_bandwidth.value();
-    all_reduce_ = all_reduce_of(link, llm, tensor_parallel);
+    all_reduce_ = {link.latency_seconds, 2.0 * others * real(llm.hidden) * element};
     gather_ = {link.latency_seconds, others * real(llm.vocabulary) * element};
   }
 
@@ -211,7 +199,7 @@ class Roofline final : public EngineModel {
     }
     head_.scale(scales.gemm);
     experts_.scale(scales.gemm);
-    for (Line* line : {&embedding_, &final_norm_, &all_reduce_, &group_reduce_, &gather_}) line->scale(scales.gemm);
+    for (Line* line : {&embedding_, &final_norm_, &all_reduce_, &gather_}) line->scale(scales.gemm);
     for (double* seconds : {&attention_overhead_, &kv_seconds_, &query_seconds_, &pair_seconds_}) {
       *seconds *= scales.attention;
     }
@@ -220,7 +208,7 @@ class Roofline final : public EngineModel {
 
   /// `own` tokens of this GPU's group, `all` of the replica.
   [[nodiscard]] EngineSide::KindTime layer_time(const BatchShape& shape, double own, double all,
-                                                const Layers& layers) const {
+                                                const LayerPlan::Kind& layers) const {
     const Body& body = bodies_[layers.body];
     TimeShares layer;
     for (const Gemm& gemm : body.gemms) gemm.add_to(layer, own);
@@ -233,8 +221,12 @@ class Roofline final : public EngineModel {
       add_attention(layer, shape, layers.window);
     }
     const double attention = layer.compute + layer.memory - others;
-    layer.network = body.routed ? all_reduce_.at(own) + group_reduce_.at(all) : 2.0 * all_reduce_.at(own);
-    return {.layer = layer, .attention = attention, .layers = layers.count};
+    layer.network = 2.0 * all_reduce_.at(own);
+    if (body.routed && groups_ > 1) {
+      const double exchange = exchange_.seconds(static_cast<std::int64_t>(own), !shape.chunks.empty());
+      layer.network = all_reduce_.at(own) + exchange_scale_ * exchange;
+    }
+    return {.layer = layer, .attention = attention, .layers = layers.layers};
   }
 
   void add_attention(TimeShares& layer, const BatchShape& shape, std::int64_t window) const {
@@ -278,8 +270,10 @@ class Roofline final : public EngineModel {
   }
 
   std::int64_t groups_;
+  LayerExchange exchange_;
+  double exchange_scale_;
   std::vector<Body> bodies_;
-  std::vector<Layers> layers_;  // by kind
+  std::vector<LayerPlan::Kind> layers_;
   bool times_experts_ = false;
   ExpertWork experts_{};
   std::optional<LatentAttentionTime> latent_;
@@ -291,9 +285,8 @@ class Roofline final : public EngineModel {
   double pair_seconds_ = 0.0;   // arithmetic of one query-key pair over all heads
   Line embedding_{};
   Line final_norm_{};
-  Line all_reduce_{};    // over a tensor-parallel group
-  Line group_reduce_{};  // over all GPUs of the replica
-  Line gather_{};        // per sampled sequence
+  Line all_reduce_{};  // over a tensor-parallel group
+  Line gather_{};      // per sampled sequence
   mutable std::vector<PrefillChunk> group_chunks_;
 };
 
@@ -301,15 +294,16 @@ class Roofline final : public EngineModel {
 
 std::unique_ptr<ExecutionModel> make_roofline(const GpuProfile& gpu, const LlmModel& llm, const EngineProfile& engine,
                                               const Parallelism& parallelism, std::int64_t kv_dtype_bytes,
-                                              const OpScales& scales, const ExpertLoad& load) {
+                                              const OpScales& scales, const ExpertSetting& experts) {
   if (const auto problem = llm.parallelism_problem(parallelism)) throw ConfigError({*problem});
+  if (const auto problem = exchange_problem(llm, parallelism, experts.exchange)) throw ConfigError({*problem});
   gpu.need({"peak_flops", "memory_bandwidth", "gemm_compute_efficiency", "gemm_memory_efficiency",
             "decode_attention_efficiency", "prefill_attention_efficiency", "kernel_overhead", "attention_overhead"},
            "latency_model=roofline");
   if (parallelism.gpus() > 1 && !gpu.all_reduce) {
     refuse_without_all_reduce(gpu.file.name, parallelism.gpus());
   }
-  return std::make_unique<Roofline>(gpu, llm, engine, parallelism, kv_dtype_bytes, scales, load);
+  return std::make_unique<Roofline>(gpu, llm, engine, parallelism, kv_dtype_bytes, scales, experts);
 }
 
 }  // namespace spillway::hwmodels

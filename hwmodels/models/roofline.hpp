@@ -31,7 +31,8 @@
 //   shared         = gemm(n, h, g f' / p) + gemm(n, f' / p, h)                   where f' > 0
 //   experts        = 5 t_k + max(R 2 (g + 1) h w / (e_c P), (A b(expert) + 2 R h E) / (e_m B))
 //                    R rows and A experts with rows on the most loaded GPU (expert_load.hpp)
-//   all-reduces    : one over p GPUs, and one of the tokens of all data-parallel groups over the GPUs of the replica
+//   all-reduces    : one over p GPUs after attention, and one after the experts; of several data-parallel groups the
+//                    exchange of layer_exchange.hpp in place of the second
 // With a window of W tokens, X is at most S W, and a prompt has the pairs that the window leaves. Latent attention:
 // latent_attention.hpp. The groups of data_parallel > 1 share the batch (layer_batch.hpp).
 //   after          = t_k + 4 n h E / (e_m B) + head;  head = gemm(s, h, V / p) + gather [s > 0]
@@ -49,6 +50,7 @@
 #include <memory>
 
 #include "hwmodels/catalog.hpp"
+#include "hwmodels/models/layer_exchange.hpp"
 #include "sim/api/execution_model.hpp"
 #include "sim/api/op_scales.hpp"
 
@@ -56,10 +58,11 @@ namespace spillway::hwmodels {
 
 /// The times of `llm` on each GPU of a replica. iteration() takes well under 100 ns without prefill, and with the cost
 /// of MostLoadedRank::at() more where the model has experts. Throws ConfigError when the parallelism does not split the
-/// model, and when it takes several GPUs but the profile has no all-reduce figures.
+/// model, when its experts cannot exchange as `experts` says, and when it takes several GPUs but the profile has no
+/// all-reduce figures.
 [[nodiscard]] std::unique_ptr<ExecutionModel> make_roofline(const GpuProfile& gpu, const LlmModel& llm,
                                                             const EngineProfile& engine, const Parallelism& parallelism,
                                                             std::int64_t kv_dtype_bytes, const OpScales& scales = {},
-                                                            const ExpertLoad& load = {});
+                                                            const ExpertSetting& experts = {});
 
 }  // namespace spillway::hwmodels

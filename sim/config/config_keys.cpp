@@ -155,6 +155,12 @@ void add_engine(std::vector<Parameter>& table, const std::vector<std::string>& e
            "Kernel of routed experts: part of its name in the GPU profile, such as triton; auto: the kernel with the "
            "nearest measured shape",
        .source = "vLLM chooses by number format, shape and environment (VLLM_USE_FLASHINFER_MOE_*)"});
+  table.push_back(choice(
+      "engine.expert_exchange", "auto", {"auto", "all_gather", "deepep", "nvlink"},
+      "Kernels by which data-parallel groups exchange tokens and the outputs of experts: all_gather, an all-gather "
+      "and a reduce-scatter of NCCL; deepep, DeepEP in one server; nvlink, TensorRT-LLM's all-to-all; auto: "
+      "all_gather. One group sums outputs in an all-reduce",
+      "vLLM --all2all-backend, SGLang --moe-a2a-backend (recalled): by default both gather all tokens"));
   table.push_back(
       choice("engine.kv_connector", "auto", {"auto", "none", "vllm-offloading", "lmcache", "hicache"},
              "How the prefix cache's blocks reach memory.host_cache and come back: none, an ideal write-through tier; "

@@ -114,6 +114,7 @@ class Table {
                                             setup.handover, settings.get<std::string>("decode_router")));
       }
     }
+    if (!setup.expert_exchange.empty()) lines_.add("Exchange", setup.expert_exchange);
     lines_.add("Workload", fmt::format("{}, {} requests", setup.workload, setup.requests));
     const double kv_bytes = static_cast<double>(kv.block_bytes.count()) * static_cast<double>(kv.gpu_blocks.count());
     const std::string host_cache =

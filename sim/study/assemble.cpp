@@ -54,10 +54,9 @@ class Assembler {
     }
     const bool model = hardware && problems_.attempt([&] {
       assembly_.make_model = [gpu = hardware_.gpu, llm = llm_, engine = engine_, name = text("latency_model"),
-                              parallelism = parallelism(), kv_dtype = kv_dtype_bytes(), load = expert_load_,
-                              moe_kernel = moe_kernel(), on_cpu = cpu_attention()](const OpScales& scales) {
-        auto on_gpu =
-            hwmodels::make_execution_model(gpu, llm, engine, {name, parallelism, kv_dtype, scales, load, moe_kernel});
+                              parallelism = parallelism(), kv_dtype = kv_dtype_bytes(), experts = expert_setting(),
+                              on_cpu = cpu_attention()](const OpScales& scales) {
+        auto on_gpu = hwmodels::make_execution_model(gpu, llm, engine, {name, parallelism, kv_dtype, scales, experts});
         return on_cpu ? hwmodels::make_attending_model(std::move(on_gpu), *on_cpu, scales) : std::move(on_gpu);
       };
       // Build one model now, so that errors appear before the run.
@@ -84,9 +83,10 @@ class Assembler {
   }
   /// Of a replica.
   [[nodiscard]] std::int64_t gpus_each() const { return parallelism().gpus(); }
-  [[nodiscard]] std::string moe_kernel() const {
-    const std::string& part = text("engine.moe_kernel");
-    return part == "auto" ? std::string() : part;
+  [[nodiscard]] hwmodels::ExpertSetting expert_setting() const {
+    const std::string& kernel = text("engine.moe_kernel");
+    return {expert_load_, kernel == "auto" ? std::string() : kernel,
+            *hwmodels::exchange_choice_named(text("engine.expert_exchange"))};
   }
   /// "tensor_parallel=8", "tensor_parallel=2 times data_parallel=4".
   [[nodiscard]] std::string gpus_each_text() const {
@@ -976,6 +976,8 @@ class Assembler {
     InputFile gpu = input_of("gpu", hardware_.gpu.file);
     setup.latency_model =
         hwmodels::resolved_latency_model(hardware_.gpu, llm_, {text("latency_model"), parallelism(), 2});
+    setup.expert_exchange = hwmodels::exchange_text(hardware_.gpu, llm_, engine_, parallelism(),
+                                                    expert_setting().exchange, setup.latency_model == "fitted");
     gpu.error = hwmodels::validity_text(hardware_.gpu, setup.latency_model);
     if (setup.latency_model == "fitted") {
       gpu.error = hwmodels::validity_of_parts(hardware_.gpu, llm_, parallelism(), moe_kernel()) + gpu.error;

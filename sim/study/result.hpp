@@ -38,7 +38,8 @@ struct Setup {
   std::string model;
   std::string hardware;  // GPU or server, as the user named it
   std::string gpu;
-  std::string latency_model;  // fitted | tables | iterations | roofline
+  std::string latency_model;    // fitted | tables | iterations | roofline
+  std::string expert_exchange;  // what GPUs exchange around experts, and from where its time is; empty: nothing
   std::string engine;
   bool engine_calibrated = true;  // false: a warning states the known error
   std::string policy;

@@ -57,6 +57,7 @@ Json setup_json(const Setup& setup) {
   if (setup.kv.cache_is_lent) json["host_cache_is_lent"] = true;
   if (setup.kv.cache_moves) json["host_cache_moves_to_lender"] = true;
   if (setup.kv.peer_blocks() > Blocks(0)) json["peer_kv_blocks"] = setup.kv.peer_blocks().count();
+  if (!setup.expert_exchange.empty()) json["expert_exchange"] = setup.expert_exchange;
   if (!setup.knows_future.empty()) json["knows_future"] = setup.knows_future;
   if (setup.deployment.layers > 0) {
     json["most_gpu_kv_blocks"] = setup.kv.most().count();
