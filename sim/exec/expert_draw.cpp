@@ -14,7 +14,7 @@ namespace {
 constexpr std::int64_t kNotAsked = -2;  // in the iteration before
 constexpr double kMostWholePower = 1 << 20;
 /// Beyond it, the experts that no token uses are too few to draw.
-constexpr std::int64_t kSpare = kFixedOne / 2;
+constexpr std::int64_t kSpare = kFixedOne / 2 - kFixedOne / 1'000'000;
 
 double real(std::int64_t x) { return static_cast<double>(x); }
 std::size_t index(std::int32_t expert) { return static_cast<std::size_t>(expert); }
@@ -40,6 +40,9 @@ double power(double base, double exponent) {
 std::int64_t fixed(double chance) {
   return static_cast<std::int64_t>(std::clamp(chance, 0.0, 1.0) * static_cast<double>(kFixedOne) + 0.5);
 }
+
+/// Remainders that are equal but for the rounding on their way are equal.
+std::int64_t to_millionths(double x) { return static_cast<std::int64_t>(std::floor(x * 1e6 + 0.5)); }
 
 std::uint64_t mixed(std::uint64_t state, std::uint64_t with) {
   state ^= with * 0x9e3779b97f4a7c15U;
@@ -114,8 +117,8 @@ void largest_remainder(std::span<const double> weights, std::int64_t total, std:
     }
     // What a part lacks; a part that gives up one is the one that has most of what it should not have.
     const auto first = [&](std::size_t a, std::size_t b) {
-      const double lacks_a = real(by) * (weights[a] * scale - real(parts[a]));
-      const double lacks_b = real(by) * (weights[b] * scale - real(parts[b]));
+      const std::int64_t lacks_a = by * to_millionths(weights[a] * scale - real(parts[a]));
+      const std::int64_t lacks_b = by * to_millionths(weights[b] * scale - real(parts[b]));
       return lacks_a != lacks_b ? lacks_a > lacks_b : a < b;
     };
     SPILLWAY_CHECK(!order.empty(),

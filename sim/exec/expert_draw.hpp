@@ -17,7 +17,7 @@
 //           n_e           tokens of an active e: mu_e / d_e scaled to a sum of k (T_d + T_n), in whole tokens by the
 //                         largest remainder, 1 <= n_e <= T_d + T_n, where
 //                           mu_e = m_e rho_e + (T_d - m_e)(1-q) pi_e + T_n pi_e
-//           all active    without a draw where the sum of 1 - d_e is below 0.5
+//           all active    without a draw where the sum of 1 - d_e is below 0.5, by a millionth at least
 // The part of n_e that decodes is m_e of the next iteration, scaled down where their sum would exceed k T_d. Of
 // sequences that leave, m_e loses their share; one that ends its prompt, or comes back, adds pi_e.
 //
@@ -57,7 +57,7 @@ void systematic_sample(std::span<const std::int64_t> d, std::int64_t u, const Sa
                        std::vector<std::int32_t>& drawn);
 
 /// Whole numbers in the proportions of `weights` (> 0), whose sum is `total`, each from 1 to `most`:
-/// size <= total <= size * most. By largest remainder; of equal ones the first. O(n log n).
+/// size <= total <= size * most. By largest remainder, to a millionth; of equal ones the first. O(n log n).
 void largest_remainder(std::span<const double> weights, std::int64_t total, std::int64_t most,
                        std::vector<std::int64_t>& parts);
 

@@ -980,7 +980,7 @@ class Assembler {
                                                     expert_setting().exchange, setup.latency_model == "fitted");
     gpu.error = hwmodels::validity_text(hardware_.gpu, setup.latency_model);
     if (setup.latency_model == "fitted") {
-      gpu.error = hwmodels::validity_of_parts(hardware_.gpu, llm_, parallelism(), moe_kernel()) + gpu.error;
+      gpu.error = hwmodels::validity_of_parts(hardware_.gpu, llm_, parallelism(), expert_setting().kernel) + gpu.error;
     }
     assembly_.inputs = {std::move(gpu)};
     if (hardware_.server) describe_server();

@@ -92,7 +92,8 @@ TEST(Explain, TheKeysOfWeightsNameTheirOwner) {
       EXPECT_THAT(text, HasSubstr(key.name + " (key of policy.weights " + info->name + ")\n"));
     }
   }
-  EXPECT_THAT(cli::explanation("policy.weights"), HasSubstr("one of none, deepspeed, select-n"));
+  EXPECT_THAT(cli::explanation("policy.weights"),
+              HasSubstr("one of none, deepspeed, fiddler, llama-cpp-moe, select-n"));
   EXPECT_THAT(cli::explanation("flexgen"),
               HasSubstr("  refuses   policy.weights=select-n: policy flexgen streams the"));
 }

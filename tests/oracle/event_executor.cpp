@@ -179,6 +179,7 @@ class EventExecutor final : private CopySink {
   }
 
   void residency_check() {
+    if (waits_in_layer_) return work();
     if (!waits_for_rule_ || !may_start()) return;
     waits_for_rule_ = false;
     start(Stream::compute);
@@ -201,17 +202,38 @@ class EventExecutor final : private CopySink {
     const bool scheduled =
         std::any_of(events_.begin(), events_.end(), [](const Event& event) { return event.kind == Kind::copies_done; });
     if (!scheduled) schedule(now_, Kind::copies_done);
-    if (waits_for_rule_) schedule(now_, Kind::residency_check);
+    if (waits_for_rule_ || waits_in_layer_) schedule(now_, Kind::residency_check);
   }
 
   void copies_done() {
     rule_->at_copies_done(*this);
-    if (waits_for_rule_) schedule(now_, Kind::residency_check);
+    if (waits_for_rule_ || waits_in_layer_) schedule(now_, Kind::residency_check);
   }
 
   void compute_done() {
-    end(Stream::compute);
-    next_compute();
+    const Work done = end(Stream::compute);
+    const bool in_layer = done.layer >= 0 && done.layer < iteration().layers;
+    if (rule_ == nullptr || !in_layer || !rule_->works_in_layers()) return next_compute();
+    layer_ = done.layer;
+    sub_batch_ = static_cast<std::int32_t>(done.sub_batch);
+    waits_in_layer_ = true;
+    schedule(now_, Kind::residency_check);
+  }
+
+  // A step of a layer, or a piece of work in it, has ended, or copies have: the rule says what comes next.
+  void work() {
+    const LayerWork next = rule_->work(layer_, sub_batch_, *this);
+    if (next.kind == LayerWork::Kind::waits) return;
+    waits_in_layer_ = false;
+    if (next.kind == LayerWork::Kind::none) {
+      // The stream was idle while the layer waited.
+      if (running_) use(Stream::compute).stall += now_ - state(Stream::compute).idle_since;
+      state(Stream::compute).idle_since = now_;
+      return next_compute();
+    }
+    state(Stream::compute)
+        .queue.push_front({.duration = next.time, .layer = layer_, .sub_batch = static_cast<std::size_t>(sub_batch_)});
+    start(Stream::compute);
   }
 
   void finish() {
@@ -318,6 +340,9 @@ class EventExecutor final : private CopySink {
   std::size_t current_ = 0;
   bool running_ = false;
   SimTime iteration_start_{};
+  bool waits_in_layer_ = false;  // the rule may have work in layer_
+  std::int32_t layer_ = 0;
+  std::int32_t sub_batch_ = 0;
   bool waits_for_rule_ = false;  // at_layer_start was called, but the step does not compute yet
   std::array<StreamState, kStreams> streams_{};
   Uses uses_{};

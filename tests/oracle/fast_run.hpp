@@ -17,6 +17,17 @@ struct FastRun {
   SimulationResult result;
 };
 
+/// The same choice of experts, for the engine.
+inline ExpertChoice choice_of(const PlainChoice& plain) {
+  return {.count = plain.count,
+          .top_k = plain.top_k,
+          .layers = plain.layers,
+          .skew = plain.skew,
+          .locality = plain.locality,
+          .lookahead = plain.lookahead,
+          .seed = plain.seed};
+}
+
 /// The simulation of a case, without a source.
 inline SimulationConfig simulation_of(const NaiveConfig& config) {
   SimulationConfig simulation;
@@ -33,6 +44,7 @@ inline SimulationConfig simulation_of(const NaiveConfig& config) {
   instance.kv.further = config.further;
   instance.deployment = config.deployment;
   instance.deployment.model = config.model;
+  if (config.policy->places_experts) instance.experts = choice_of(config.experts);
   instance.max_model_len = config.max_model_len;
   instance.traffic = config.traffic;
   instance.phases = config.phases;

@@ -208,6 +208,7 @@ class NaiveLinks final : private CopySink {
           advance(t);
         }
         t = t + sub_batches[static_cast<std::size_t>(s)];
+        for (std::size_t i = 0; i < streamers.size(); ++i) t = work_in_layer(i, k, s, t);
       }
     }
     layers_end_ = t;
@@ -226,6 +227,37 @@ class NaiveLinks final : private CopySink {
     advance(t);
     return t;
   }
+  /// What a rule computes after the step of a layer, which ended at `t`; returns its end.
+  SimTime work_in_layer(std::size_t streamer, int k, int s, SimTime t) {
+    LayerRule* const rule = streamers[streamer].rule;
+    if (rule == nullptr || !rule->works_in_layers()) return t;
+    const auto catch_up = [&] {
+      advance(t);
+      settle();
+      advance(t);
+    };
+    catch_up();
+    while (true) {
+      issuer_ = streamer;
+      const LayerWork work = rule->work(k, s, *this);
+      if (work.kind == LayerWork::Kind::none) return t;
+      const std::int64_t ended = ended_;
+      if (work.kind == LayerWork::Kind::computes) {
+        worked_ += work.time;
+        t = t + work.time;
+      } else {
+        catch_up();
+        if (ended_ != ended) continue;
+        const SimTime from = t;
+        t = next_end();
+        (work.wait == Wait::experts ? waited_for_experts_ : streamers[streamer].waited) += t - from;
+      }
+      catch_up();
+    }
+  }
+  /// Since the start: work of rules in layers, and waits for experts on the CPU.
+  [[nodiscard]] Duration worked() const { return worked_; }
+  [[nodiscard]] Duration waited_for_experts() const { return waited_for_experts_; }
   /// Of the last run, without the waits for attention on the CPU.
   [[nodiscard]] SimTime layers_end() const { return layers_end_; }
   /// Between layers.
@@ -382,6 +414,7 @@ class NaiveLinks final : private CopySink {
     const SimTime started = started_[direction];
     queued_[direction].pop_front();
     done_[direction].emplace_back(started, now_);
+    ++ended_;
     if (!queued_[direction].empty()) start(direction);
     share();
     if (copy.tag >= kBlocks) {
@@ -470,6 +503,9 @@ class NaiveLinks final : private CopySink {
   Duration waited_for_cpu_{};
   std::vector<bool> attending_;  // by sub-batch: its attention is on the CPU, or on the way there or back
   SimTime layers_end_{};
+  std::int64_t ended_ = 0;  // copies
+  Duration worked_{};
+  Duration waited_for_experts_{};
   std::list<Copy> computed_;                               // not yet issued
   int leaving_ = 0;                                        // issued and not ended
   bool postponed_ = false;                                 // other blocks wait until they have ended
@@ -505,7 +541,12 @@ class NaiveEngine final : public View, public NaiveReplica, private Decision {
     for (int b = 0; b < static_cast<int>(blocks_.size()); ++b) free_.push_back(b);
     total_ = config.gpu_blocks;
     rebuild();
-    policy_ = config.policy->make(PolicyContext{*config.settings, *this, config.deployment, graph_});
+    deployment_ = config.deployment;
+    if (config.policy->places_experts) {
+      draw_.emplace(config.experts);
+      deployment_.experts->activation = &*draw_;
+    }
+    policy_ = config.policy->make(PolicyContext{*config.settings, *this, deployment_, graph_});
     if (config.prefix_caching) retention_ = policy_.space->retention();
     for (LayerPolicy* const layers : {policy_.weights.get(), policy_.layers.get()}) {
       if (layers != nullptr) links_.streamers.push_back({.policy = layers});
@@ -1794,6 +1835,7 @@ class NaiveEngine final : public View, public NaiveReplica, private Decision {
       start = start + time.before;
       report_.layer += time.layer;
     }
+    if (draw_) draw_->begin(shapes.front());
     for (Streamer& streamer : links_.streamers) {
       streamer.rule = streamer.policy->begin(shapes.front(), report_.layer);
       streamer.owed = streamer.owed && streamer.rule != nullptr;
@@ -1806,8 +1848,10 @@ class NaiveEngine final : public View, public NaiveReplica, private Decision {
     after.reserve(times.size());
     for (const IterationTime& time : times) after.push_back(time.after);
     const Duration on_cpu_before = links_.waited_for_cpu();
+    const Duration experts_before = links_.worked() + links_.waited_for_experts();
     const SimTime end = links_.run(start, step, config_.model->layers(), on_cpu, after);
-    const Duration others = links_.waited_for_blocks() - waited + links_.waited_for_cpu() - on_cpu_before;
+    const Duration others = links_.waited_for_blocks() - waited + links_.waited_for_cpu() - on_cpu_before +
+                            links_.worked() + links_.waited_for_experts() - experts_before;
     const Duration stall = links_.layers_end() - start - report_.layer * config_.model->layers() - others;
     for (std::size_t lane = 0; lane < kWays; ++lane) {
       executed_.back().bytes[lane] = links_.issued(lane) - charged_[lane];
@@ -2090,6 +2134,8 @@ class NaiveEngine final : public View, public NaiveReplica, private Decision {
 
   const NaiveConfig& config_;
   NaiveSurroundings* const cluster_;
+  Deployment deployment_;
+  std::optional<PlainDraw> draw_;
   Policy policy_;
   NaiveLinks links_;
   LayerReport report_;

@@ -15,6 +15,7 @@
 #include "sim/api/phases.hpp"
 #include "sim/api/registry.hpp"
 #include "sim/core/request.hpp"
+#include "tests/oracle/plain_draw.hpp"
 #include "tests/oracle/plain_shares.hpp"
 
 namespace spillway::oracle {
@@ -36,6 +37,7 @@ struct NaiveConfig {
   Blocks host_blocks{};
   TierGraph further{};  // beyond the GPU and the host
   Deployment deployment{};
+  PlainChoice experts{};  // of a policy that places them
   Tokens block_tokens{16};
   Bytes block_bytes{};
   std::int64_t copies_per_block = 1;

@@ -46,6 +46,17 @@ bool lay_out(const PolicyInfo& policy, const Settings& settings, const Execution
   *config.deployment.cpu_attention_bandwidth /= static_cast<double>(scale);
   config.deployment.peak_flops /= static_cast<double>(scale);
   config.deployment.memory_bandwidth /= static_cast<double>(scale);
+  ExpertDeployment& experts = *config.deployment.experts;
+  for (double* const rate : {&experts.gpu_bandwidth, &experts.gpu_flops, &experts.dram_peak}) {
+    *rate /= static_cast<double>(scale);
+  }
+  experts.cpu_flops = RateByRows({{1, 1e10 / static_cast<double>(scale)}, {64, 1e11 / static_cast<double>(scale)}});
+  config.experts = {.count = experts.count,
+                    .top_k = experts.top_k,
+                    .layers = experts.expert_layers(),
+                    .skew = 0.1 * static_cast<double>(dice.between(0, 15)),
+                    .locality = 0.1 * static_cast<double>(dice.between(0, 9)),
+                    .seed = static_cast<std::uint64_t>(dice.between(1, 1'000'000))};
   try {
     const Layout layout = policy.layout(config.deployment, settings);
     config.gpu_blocks = layout.blocks;
@@ -122,6 +133,19 @@ Deployment snug_deployment(const ExecutionModel& model, Blocks gpu_blocks, Bytes
   deployment.peak_flops = 1e12;
   deployment.memory_bandwidth = 1e10;
   deployment.gpus = 2;
+  // Half of a layer's weights are experts.
+  ExpertDeployment experts;
+  experts.count = 4;
+  experts.top_k = 2;
+  for (std::int32_t layer = 0; layer < model.layers(); ++layer) experts.layers.push_back(layer);
+  experts.bytes = Bytes(layer_weights.count() / 8);
+  experts.parameters = static_cast<double>(experts.bytes.count()) / 2.0;
+  experts.hidden_bytes = 2;
+  experts.gpu_bandwidth = 1e10;
+  experts.gpu_flops = 1e12;
+  experts.dram_peak = 1e9;
+  experts.cpu_flops = RateByRows({{1, 1e10}, {64, 1e11}});
+  deployment.experts = experts;
   return deployment;
 }
 

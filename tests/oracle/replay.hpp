@@ -90,6 +90,15 @@ inline Replay replay(const PolicyInfo& policy, const std::vector<std::pair<std::
       instance.kv.prefix_caching = instance.kv.prefix_caching && layout.most == layout.blocks;
     }
     instance.deployment.chosen = layout.chosen;
+    if (policy.places_experts) {
+      const ExpertDeployment& experts = *instance.deployment.experts;
+      instance.experts = {.count = experts.count,
+                          .top_k = experts.top_k,
+                          .layers = experts.expert_layers(),
+                          .skew = 0.65,
+                          .locality = 0.4,
+                          .seed = 1};
+    }
   }
   instance.max_model_len = Tokens(instance.kv.most().count() * kv.block_tokens.count());
   config.on_request = [&](const RequestRecord& record) { replay.records.push_back(record); };

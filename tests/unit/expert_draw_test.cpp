@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "sim/core/random.hpp"
+#include "tests/oracle/plain_draw.hpp"
 #include "tests/support/cases.hpp"
 
 namespace spillway {
@@ -89,154 +90,6 @@ TEST(ExpertDraw, LargestRemainderKeepsItsBounds) {
   EXPECT_THAT(parts, ElementsAre(2, 2, 1, 1));
 }
 
-/// The rules of the header, a layer at a time, with plain powers and sorted lists.
-class PlainDraw {
- public:
-  PlainDraw(const ExpertChoice& choice, const ExpertDraw& of) : choice_(choice) {
-    for (std::int32_t l = 0; l < choice.layers; ++l) {
-      Layer& layer = layers_.emplace_back();
-      const std::span<const std::int32_t> ranking = of.by_popularity(l);
-      layer.ranking.assign(ranking.begin(), ranking.end());
-      for (std::int32_t e = 0; e < choice.count; ++e) layer.pi.push_back(of.popularity(l, e));
-      layer.m.assign(layer.pi.size(), 0.0);
-    }
-  }
-
-  void begin(std::int64_t decodes, std::int64_t fresh, std::int64_t ended) {
-    for (Layer& layer : layers_) {
-      for (std::size_t e = 0; e < layer.pi.size(); ++e) layer.m[e] += static_cast<double>(ended_) * layer.pi[e];
-      const double known = static_cast<double>(decodes_ + ended_);
-      for (std::size_t e = 0; e < layer.pi.size(); ++e) {
-        const auto now = static_cast<double>(decodes);
-        layer.m[e] = now < known ? layer.m[e] * now / known : layer.m[e] + (now - known) * layer.pi[e];
-      }
-    }
-    decodes_ = decodes;
-    fresh_ = fresh;
-    ended_ = ended;
-    ++iteration_;
-  }
-
-  std::vector<ExpertUse> draw(std::int32_t number) {
-    Layer& layer = layers_[static_cast<std::size_t>(number)];
-    const double q = choice_.locality;
-    const auto td = static_cast<double>(decodes_);
-    const auto tn = static_cast<double>(fresh_);
-    std::vector<double> d;
-    std::vector<double> of_decodes;
-    std::vector<double> mu;
-    for (std::size_t e = 0; e < layer.pi.size(); ++e) {
-      const double pi = layer.pi[e];
-      const double m = layer.m[e];
-      d.push_back(1.0 - std::pow((1 - q) * (1 - pi), m) * std::pow(1 - (1 - q) * pi, td - m) * std::pow(1 - pi, tn));
-      of_decodes.push_back(m * (q + (1 - q) * pi) + (td - m) * (1 - q) * pi);
-      mu.push_back(of_decodes.back() + tn * pi);
-      d.back() = std::min(d.back(), mu.back());
-    }
-    std::vector<std::size_t> active;
-    if (static_cast<double>(d.size()) - std::accumulate(d.begin(), d.end(), 0.0) < 0.5) {
-      active.resize(d.size());
-      std::iota(active.begin(), active.end(), 0);
-    } else {
-      double lacks = choice_.top_k - std::accumulate(d.begin(), d.end(), 0.0);
-      for (const std::int32_t e : layer.ranking) {
-        const double by = std::clamp(lacks, 0.0, 1.0 - d[static_cast<std::size_t>(e)]);
-        d[static_cast<std::size_t>(e)] += by;
-        lacks -= by;
-      }
-      active = sampled(d, number);
-    }
-    std::vector<ExpertUse> used = share(active, d, mu);
-    std::fill(layer.m.begin(), layer.m.end(), 0.0);
-    for (const ExpertUse& use : used) {
-      const auto e = static_cast<std::size_t>(use.expert);
-      layer.m[e] = std::min(td, static_cast<double>(use.tokens) * of_decodes[e] / mu[e]);
-    }
-    const double sum = std::accumulate(layer.m.begin(), layer.m.end(), 0.0);
-    if (fresh_ > 0 && sum > choice_.top_k * td) {
-      for (double& m : layer.m) m *= choice_.top_k * td / sum;
-    }
-    return used;
-  }
-
- private:
-  struct Layer {
-    std::vector<double> pi;
-    std::vector<double> m;
-    std::vector<std::int32_t> ranking;
-  };
-
-  std::vector<std::size_t> sampled(const std::vector<double>& d, std::int32_t number) const {
-    const auto mixed = [](std::uint64_t state, std::uint64_t with) {
-      state ^= with * 0x9e3779b97f4a7c15U;
-      return split_mix(state);
-    };
-    const std::uint64_t hash =
-        mixed(mixed(choice_.seed, static_cast<std::uint64_t>(iteration_)), static_cast<std::uint64_t>(number));
-    const double u = static_cast<double>(hash >> 32U) * 0x1p-32;
-    const std::uint64_t count = d.size();
-    std::uint64_t a = (hash % count) | 1U;
-    while (std::gcd(a, count) != 1) a += 2;
-    const std::uint64_t b = (hash >> 32U) % count;
-    std::vector<std::size_t> active;
-    double sum = 0.0;
-    for (std::uint64_t j = 0; j < count; ++j) {
-      const std::size_t e = (a * j + b) % count;
-      const double before = sum;
-      sum += d[e];
-      if (std::ceil(before - u) < std::ceil(sum - u)) active.push_back(e);
-    }
-    std::sort(active.begin(), active.end());
-    return active;
-  }
-
-  std::vector<ExpertUse> share(const std::vector<std::size_t>& active, const std::vector<double>& d,
-                               const std::vector<double>& mu) const {
-    const std::int64_t tokens = decodes_ + fresh_;
-    const std::int64_t total = tokens * choice_.top_k;
-    double sum = 0.0;
-    for (const std::size_t e : active) sum += mu[e] / d[e];
-    std::vector<ExpertUse> used;
-    std::vector<double> exact;
-    std::int64_t left = total;
-    for (const std::size_t e : active) {
-      exact.push_back(mu[e] / d[e] * static_cast<double>(total) / sum);
-      const auto whole = std::clamp(static_cast<std::int64_t>(std::floor(exact.back())), std::int64_t{1}, tokens);
-      used.push_back({static_cast<std::int32_t>(e), whole});
-      left -= whole;
-    }
-    // One at a time: to the one that lacks most, or from the one that has most too much.
-    std::vector<bool> moved(used.size(), false);
-    while (left != 0) {
-      const std::int64_t by = left > 0 ? 1 : -1;
-      std::ptrdiff_t best = -1;
-      for (std::ptrdiff_t i = 0; i < std::ssize(used); ++i) {
-        const auto at = static_cast<std::size_t>(i);
-        if (moved[at] || (by > 0 ? used[at].tokens >= tokens : used[at].tokens <= 1)) continue;
-        const auto lacks = [&](std::size_t j) {
-          return static_cast<double>(by) * (exact[j] - static_cast<double>(used[j].tokens));
-        };
-        if (best < 0 || lacks(at) > lacks(static_cast<std::size_t>(best))) best = i;
-      }
-      if (best < 0) {
-        std::fill(moved.begin(), moved.end(), false);
-        continue;
-      }
-      used[static_cast<std::size_t>(best)].tokens += by;
-      moved[static_cast<std::size_t>(best)] = true;
-      left -= by;
-    }
-    return used;
-  }
-
-  ExpertChoice choice_;
-  std::vector<Layer> layers_;
-  std::int64_t decodes_ = 0;
-  std::int64_t fresh_ = 0;
-  std::int64_t ended_ = 0;
-  std::int64_t iteration_ = -1;
-};
-
 TEST(ExpertDraw, AgreesWithAPlainModelOfItsRules) {
   RandomStream random(24, 0, "expert draw");
   std::int64_t different = 0;
@@ -252,7 +105,8 @@ TEST(ExpertDraw, AgreesWithAPlainModelOfItsRules) {
     choice.locality = below(4) == 0 ? 0.0 : random.uniform() * 0.95;
     choice.seed = random.next_u64();
     ExpertDraw draw(choice);
-    PlainDraw plain(choice, draw);
+    oracle::PlainDraw plain(
+        {choice.count, choice.top_k, choice.layers, choice.skew, choice.locality, choice.lookahead, choice.seed});
     std::int64_t decodes = 0;
     std::int64_t ended = 0;
     for (int iteration = 0; iteration < 60; ++iteration) {
@@ -266,10 +120,14 @@ TEST(ExpertDraw, AgreesWithAPlainModelOfItsRules) {
       BatchShape shape{.decode_sequences = decodes, .chunks = chunks, .sampled_sequences = decodes + ended};
       const std::int64_t fresh = prompts ? chunks.front().new_tokens.count() : 0;
       draw.begin(shape);
-      plain.begin(decodes, fresh, ended);
+      plain.begin(shape);
       for (std::int32_t l = 0; l < choice.layers; ++l) {
+        if (below(20) == 0) continue;  // nobody asks
+        const std::span<const std::int32_t> guess = draw.predicted(l, choice.top_k);
+        const std::span<const std::int32_t> plain_guess = plain.predicted(l, choice.top_k);
+        ASSERT_TRUE(std::equal(guess.begin(), guess.end(), plain_guess.begin(), plain_guess.end()));
         const std::span<const ExpertUse> used = draw.layer(l);
-        const std::vector<ExpertUse> expected = plain.draw(l);
+        const std::span<const ExpertUse> expected = plain.layer(l);
         std::int64_t rows = 0;
         for (const ExpertUse& use : used) rows += use.tokens;
         ASSERT_EQ(rows, (decodes + fresh) * choice.top_k);

@@ -1,0 +1,251 @@
+// Which experts an iteration uses, by the rules in the header of sim/exec/expert_draw.hpp: plain powers and lists. It
+// shares no code with sim/exec/.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <numeric>
+#include <span>
+#include <vector>
+
+#include "sim/api/execution_model.hpp"
+#include "sim/api/experts.hpp"
+#include "sim/core/random.hpp"
+
+namespace spillway::oracle {
+
+struct PlainChoice {
+  std::int32_t count = 0;
+  std::int32_t top_k = 0;
+  std::int32_t layers = 0;
+  double skew = 0.0;
+  double locality = 0.0;
+  double lookahead = 0.8;
+  std::uint64_t seed = 0;
+};
+
+/// The rules of the header, a layer at a time, with plain powers and sorted lists.
+class PlainDraw final : public ExpertActivation {
+ public:
+  explicit PlainDraw(const PlainChoice& choice) : choice_(choice) {
+    for (std::int32_t l = 0; l < choice.layers; ++l) {
+      Layer& layer = layers_.emplace_back();
+      std::vector<double> by_rank;
+      for (std::int32_t rank = 1; rank <= choice.count; ++rank) by_rank.push_back(std::pow(rank, -choice.skew));
+      fill(by_rank);
+      layer.ranking.resize(by_rank.size());
+      std::iota(layer.ranking.begin(), layer.ranking.end(), 0);
+      std::uint64_t state = choice.seed ^ (static_cast<std::uint64_t>(l + 1) * 0x9e3779b97f4a7c15U);
+      state = split_mix(state);
+      for (std::size_t i = by_rank.size(); i > 1; --i) {
+        std::swap(layer.ranking[i - 1], layer.ranking[split_mix(state) % i]);
+      }
+      layer.pi.resize(by_rank.size());
+      for (std::size_t rank = 0; rank < by_rank.size(); ++rank) {
+        layer.pi[static_cast<std::size_t>(layer.ranking[rank])] = by_rank[rank];
+      }
+      layer.m.assign(layer.pi.size(), 0.0);
+    }
+  }
+
+  [[nodiscard]] std::int64_t tokens() const override { return decodes_ + fresh_; }
+  [[nodiscard]] std::span<const ExpertUse> layer(std::int32_t number) override {
+    Layer& one = layers_.at(static_cast<std::size_t>(number));
+    if (one.drawn_at != iteration_) {
+      // What nobody asked for in the iteration before is not known: as if all had just joined.
+      if (iteration_ > 0 && one.drawn_at != iteration_ - 1) {
+        for (std::size_t e = 0; e < one.pi.size(); ++e) one.m[e] = static_cast<double>(decodes_) * one.pi[e];
+      }
+      one.used = draw(number);
+      one.drawn_at = iteration_;
+    }
+    return one.used;
+  }
+  [[nodiscard]] std::span<const std::int32_t> predicted(std::int32_t number, std::int32_t count) override {
+    const std::span<const ExpertUse> used = layer(number);
+    Layer& one = layers_.at(static_cast<std::size_t>(number));
+    one.prediction.clear();
+    if (used.empty()) return {};
+    const double most = std::min<double>(count, static_cast<double>(used.size()));
+    const double right = most * (1.0 - (1.0 - choice_.lookahead) * most / static_cast<double>(used.size()));
+    std::uint64_t state = (choice_.seed ^ 0x70726564U) ^ (static_cast<std::uint64_t>(iteration_) * 0x9e3779b97f4a7c15U);
+    state = split_mix(state) ^ (static_cast<std::uint64_t>(number) * 0x9e3779b97f4a7c15U);
+    const std::uint64_t hash = split_mix(state);
+    const auto known = static_cast<std::size_t>(right + static_cast<double>(hash >> 11U) * 0x1p-53);
+    for (std::size_t i = 0; i < known; ++i) one.prediction.push_back(used[(hash + i) % used.size()].expert);
+    for (const std::int32_t expert : one.ranking) {
+      const auto is_it = [expert](const ExpertUse& use) { return use.expert == expert; };
+      if (std::ssize(one.prediction) < count && std::ranges::none_of(used, is_it)) one.prediction.push_back(expert);
+    }
+    return one.prediction;
+  }
+  [[nodiscard]] std::span<const std::int32_t> by_popularity(std::int32_t number) const override {
+    return layers_.at(static_cast<std::size_t>(number)).ranking;
+  }
+  [[nodiscard]] double popularity(std::int32_t number, std::int32_t expert) const override {
+    return layers_.at(static_cast<std::size_t>(number)).pi.at(static_cast<std::size_t>(expert));
+  }
+
+  /// An iteration of this shape begins.
+  void begin(const BatchShape& shape) {
+    std::int64_t fresh = 0;
+    for (const PrefillChunk& chunk : shape.chunks) fresh += chunk.new_tokens.count();
+    begin(shape.decodes(), fresh, std::max<std::int64_t>(0, shape.sampled_sequences - shape.decodes()));
+  }
+
+  void begin(std::int64_t decodes, std::int64_t fresh, std::int64_t ended) {
+    for (Layer& layer : layers_) {
+      for (std::size_t e = 0; e < layer.pi.size(); ++e) layer.m[e] += static_cast<double>(ended_) * layer.pi[e];
+      const double known = static_cast<double>(decodes_ + ended_);
+      for (std::size_t e = 0; e < layer.pi.size(); ++e) {
+        const auto now = static_cast<double>(decodes);
+        layer.m[e] = now < known ? layer.m[e] * now / known : layer.m[e] + (now - known) * layer.pi[e];
+      }
+    }
+    decodes_ = decodes;
+    fresh_ = fresh;
+    ended_ = ended;
+    ++iteration_;
+  }
+
+  std::vector<ExpertUse> draw(std::int32_t number) {
+    Layer& layer = layers_[static_cast<std::size_t>(number)];
+    const double q = choice_.locality;
+    const auto td = static_cast<double>(decodes_);
+    const auto tn = static_cast<double>(fresh_);
+    std::vector<double> d;
+    std::vector<double> of_decodes;
+    std::vector<double> mu;
+    for (std::size_t e = 0; e < layer.pi.size(); ++e) {
+      const double pi = layer.pi[e];
+      const double m = layer.m[e];
+      d.push_back(1.0 - std::pow((1 - q) * (1 - pi), m) * std::pow(1 - (1 - q) * pi, td - m) * std::pow(1 - pi, tn));
+      of_decodes.push_back(m * (q + (1 - q) * pi) + (td - m) * (1 - q) * pi);
+      mu.push_back(of_decodes.back() + tn * pi);
+      d.back() = std::min(d.back(), mu.back());
+    }
+    std::vector<std::size_t> active;
+    if (static_cast<double>(d.size()) - std::accumulate(d.begin(), d.end(), 0.0) < 0.5 - 1e-6) {
+      active.resize(d.size());
+      std::iota(active.begin(), active.end(), 0);
+    } else {
+      double lacks = choice_.top_k - std::accumulate(d.begin(), d.end(), 0.0);
+      for (const std::int32_t e : layer.ranking) {
+        const double by = std::clamp(lacks, 0.0, 1.0 - d[static_cast<std::size_t>(e)]);
+        d[static_cast<std::size_t>(e)] += by;
+        lacks -= by;
+      }
+      active = sampled(d, number);
+    }
+    std::vector<ExpertUse> used = share(active, d, mu);
+    std::fill(layer.m.begin(), layer.m.end(), 0.0);
+    for (const ExpertUse& use : used) {
+      const auto e = static_cast<std::size_t>(use.expert);
+      layer.m[e] = std::min(td, static_cast<double>(use.tokens) * of_decodes[e] / mu[e]);
+    }
+    const double sum = std::accumulate(layer.m.begin(), layer.m.end(), 0.0);
+    if (fresh_ > 0 && sum > choice_.top_k * td) {
+      for (double& m : layer.m) m *= choice_.top_k * td / sum;
+    }
+    return used;
+  }
+
+ private:
+  struct Layer {
+    std::vector<double> pi;
+    std::vector<double> m;
+    std::vector<std::int32_t> ranking;
+    std::int64_t drawn_at = -2;
+    std::vector<ExpertUse> used;
+    std::vector<std::int32_t> prediction;
+  };
+
+  /// c by repeated search: those that c p would lift above 1 are 1, the rest share what is left.
+  void fill(std::vector<double>& p) const {
+    std::vector<bool> full(p.size(), false);
+    for (bool again = true; again;) {
+      again = false;
+      double open = 0.0;
+      double left = choice_.top_k;
+      for (std::size_t i = 0; i < p.size(); ++i) (full[i] ? left : open) += full[i] ? -1.0 : p[i];
+      for (std::size_t i = 0; i < p.size(); ++i) {
+        if (!full[i] && p[i] * (left / open) >= 1.0) again = full[i] = true;
+      }
+      if (again) continue;
+      for (std::size_t i = 0; i < p.size(); ++i) p[i] = full[i] ? 1.0 : std::min(1.0, p[i] * (left / open));
+    }
+  }
+
+  std::vector<std::size_t> sampled(const std::vector<double>& d, std::int32_t number) const {
+    const auto mixed = [](std::uint64_t state, std::uint64_t with) {
+      state ^= with * 0x9e3779b97f4a7c15U;
+      return split_mix(state);
+    };
+    const std::uint64_t hash =
+        mixed(mixed(choice_.seed, static_cast<std::uint64_t>(iteration_)), static_cast<std::uint64_t>(number));
+    const double u = static_cast<double>(hash >> 32U) * 0x1p-32;
+    const std::uint64_t count = d.size();
+    std::uint64_t a = (hash % count) | 1U;
+    while (std::gcd(a, count) != 1) a += 2;
+    const std::uint64_t b = (hash >> 32U) % count;
+    std::vector<std::size_t> active;
+    double sum = 0.0;
+    for (std::uint64_t j = 0; j < count; ++j) {
+      const std::size_t e = (a * j + b) % count;
+      const double before = sum;
+      sum += d[e];
+      if (std::ceil(before - u) < std::ceil(sum - u)) active.push_back(e);
+    }
+    std::sort(active.begin(), active.end());
+    return active;
+  }
+
+  std::vector<ExpertUse> share(const std::vector<std::size_t>& active, const std::vector<double>& d,
+                               const std::vector<double>& mu) const {
+    const std::int64_t tokens = decodes_ + fresh_;
+    const std::int64_t total = tokens * choice_.top_k;
+    double sum = 0.0;
+    for (const std::size_t e : active) sum += mu[e] / d[e];
+    std::vector<ExpertUse> used;
+    std::vector<double> exact;
+    std::int64_t left = total;
+    for (const std::size_t e : active) {
+      exact.push_back(mu[e] / d[e] * static_cast<double>(total) / sum);
+      const auto whole = std::clamp(static_cast<std::int64_t>(std::floor(exact.back())), std::int64_t{1}, tokens);
+      used.push_back({static_cast<std::int32_t>(e), whole});
+      left -= whole;
+    }
+    // One at a time: to the one that lacks most, or from the one that has most too much.
+    std::vector<bool> moved(used.size(), false);
+    while (left != 0) {
+      const std::int64_t by = left > 0 ? 1 : -1;
+      std::ptrdiff_t best = -1;
+      for (std::ptrdiff_t i = 0; i < std::ssize(used); ++i) {
+        const auto at = static_cast<std::size_t>(i);
+        if (moved[at] || (by > 0 ? used[at].tokens >= tokens : used[at].tokens <= 1)) continue;
+        const auto lacks = [&](std::size_t j) {
+          return std::round(static_cast<double>(by) * (exact[j] - static_cast<double>(used[j].tokens)) * 1e6);
+        };
+        if (best < 0 || lacks(at) > lacks(static_cast<std::size_t>(best))) best = i;
+      }
+      if (best < 0) {
+        std::fill(moved.begin(), moved.end(), false);
+        continue;
+      }
+      used[static_cast<std::size_t>(best)].tokens += by;
+      moved[static_cast<std::size_t>(best)] = true;
+      left -= by;
+    }
+    return used;
+  }
+
+  PlainChoice choice_;
+  std::vector<Layer> layers_;
+  std::int64_t decodes_ = 0;
+  std::int64_t fresh_ = 0;
+  std::int64_t ended_ = 0;
+  std::int64_t iteration_ = -1;
+};
+
+}  // namespace spillway::oracle
