@@ -149,11 +149,14 @@ ExpertLayers::ExpertLayers(const Deployment& deployment, Blocks capacity, Expert
 
 LayerRule* ExpertLayers::begin(const BatchShape& /*shape*/, Duration /*layer*/) { return this; }
 
+double ExpertLayers::cpu_reading_seconds(std::int64_t experts) const {
+  // Whole experts, of which each GPU would have a share.
+  return real(experts_.gpus) * real(experts_.bytes.count()) * real(experts) / cpu_.bandwidth;
+}
+
 double ExpertLayers::cpu_seconds(std::int64_t experts, std::int64_t rows) const {
-  const double whole = real(experts_.gpus);  // experts, of which each GPU would have a share
-  const double reading = whole * real(experts_.bytes.count()) * real(experts) / cpu_.bandwidth;
-  const double computing = 2.0 * whole * experts_.parameters * real(rows) / cpu_.flops.at(real(rows) / real(experts));
-  return std::max(reading, computing);
+  const double rate = cpu_.flops.at(real(rows) / real(experts));
+  return std::max(cpu_reading_seconds(experts), 2.0 * real(experts_.gpus) * experts_.parameters * real(rows) / rate);
 }
 
 std::int64_t ExpertLayers::load(CopySink& sink, std::int64_t experts, std::int64_t copies, Duration more,
@@ -234,6 +237,9 @@ void ExpertLayers::at_copy_done(const Copy& copy, CopySink& sink) {
       --jobs_done_;
       ++returned_;
       break;
+    case kOut:
+      going_out_ = false;
+      break;
     default:
       ++arrived_;
       loaded(arrived_, sink);
@@ -261,7 +267,17 @@ LayerWork ExpertLayers::work(std::int32_t layer, std::int32_t /*sub_batch*/, Cop
       continue;
     }
     if (piece.load > 0) piece.ticket = load(sink, std::exchange(piece.load, 0), piece.copies, {}, piece.slower);
-    if (piece.ticket > arrived_) return {.kind = LayerWork::Kind::waits};
+    if (piece.ticket > arrived_ || going_out_) return {.kind = LayerWork::Kind::waits};
+    if (std::exchange(piece.out, false)) {
+      const CopyTime time = model_.copy(Stream::d2h, experts_.matrices, experts_.bytes, CopyMechanism::many);
+      going_out_ = true;
+      sink.issue({.stream = Stream::d2h,
+                  .bytes = experts_.bytes,
+                  .launch = time.launch,
+                  .transfer = time.transfer,
+                  .tag = kOut});
+      return {.kind = LayerWork::Kind::waits};
+    }
     ++next_;
     return {.kind = LayerWork::Kind::computes, .time = piece.time, .arithmetic = piece.arithmetic};
   }

@@ -82,6 +82,11 @@ class ExpertLayers : public LayerPolicy, protected LayerRule {
   void compute(std::int64_t experts, std::int64_t rows, std::int64_t ticket = 0);
   /// As one step after what was listed before: the copy, then the GPU computes them. Nothing goes on beside it.
   void load_and_compute(std::int64_t experts, std::int64_t rows, std::int64_t copies, double slower = 1.0);
+  /// The same of one expert whose slot another one leaves: that goes back to the host before the GPU computes.
+  void swap_and_compute(std::int64_t rows) {
+    load_and_compute(1, rows, experts_.matrices);
+    pieces_.back().out = true;
+  }
   /// Likewise the CPU, in `time`.
   void compute_on_cpu_in_turn(std::int64_t experts, Duration time);
   /// The CPU computes them: the hidden states go to the host, the outputs come back.
@@ -91,17 +96,21 @@ class ExpertLayers : public LayerPolicy, protected LayerRule {
   /// The same in a time that the policy states.
   void compute_on_cpu_for(CopySink& sink, std::int64_t experts, Duration time) { call_cpu(sink, experts, time, true); }
   /// The same of hidden states that the call before has sent.
-  void compute_more_on_cpu(CopySink& sink, std::int64_t experts, std::int64_t rows) {
-    call_cpu(sink, experts, round_seconds(cpu_seconds(experts, rows)), false);
+  void compute_more_on_cpu_for(CopySink& sink, std::int64_t experts, Duration time) {
+    call_cpu(sink, experts, time, false);
   }
   /// The layer does not wait for the last `calls` of the CPU, and the next one with experts does.
   void defer(std::int64_t calls) { deferred_ = calls; }
 
   [[nodiscard]] const ExpertDeployment& experts() const { return experts_; }
   [[nodiscard]] ExpertActivation& activation() const { return *experts_.activation; }
+  /// Loads that were issued; their tickets are 1 to loads().
+  [[nodiscard]] std::int64_t loads() const { return loads_; }
   [[nodiscard]] std::int64_t arrived() const { return arrived_; }
   [[nodiscard]] const ExpertCpu& cpu() const { return cpu_; }
-  /// Seconds in which the CPU computes them.
+  /// Seconds in which the CPU reads their weights.
+  [[nodiscard]] double cpu_reading_seconds(std::int64_t experts) const;
+  /// Seconds in which the CPU computes them: it reads them, or their arithmetic takes longer.
   [[nodiscard]] double cpu_seconds(std::int64_t experts, std::int64_t rows) const;
 
   /// Counts of (layer, expert) pairs in use.
@@ -132,6 +141,7 @@ class ExpertLayers : public LayerPolicy, protected LayerRule {
     std::int64_t load = 0;  // experts that it copies first
     std::int64_t copies = 0;
     double slower = 1.0;
+    bool out = false;         // then one expert goes to the host
     std::int64_t on_cpu = 0;  // or experts that the CPU computes, in `time`
   };
   void call_cpu(CopySink& sink, std::int64_t experts, Duration time, bool sends);
@@ -143,7 +153,7 @@ class ExpertLayers : public LayerPolicy, protected LayerRule {
     Copy job{};
     Copy back{};
   };
-  enum Tag : std::int32_t { kLoad, kThere, kJob, kBack };
+  enum Tag : std::int32_t { kLoad, kThere, kJob, kBack, kOut };
 
   const ExecutionModel& model_;
   const ExpertDeployment experts_;
@@ -154,6 +164,7 @@ class ExpertLayers : public LayerPolicy, protected LayerRule {
   std::vector<Piece> pieces_;            // of the layer
   std::size_t next_ = 0;
   bool in_turn_ = false;    // what follows waits for the CPU
+  bool going_out_ = false;  // an expert is on its way to the host
   std::int64_t loads_ = 0;  // issued
   std::int64_t arrived_ = 0;
   std::deque<CpuCall> calls_;   // that have not come back

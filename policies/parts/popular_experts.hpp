@@ -19,6 +19,11 @@ class ResidentExperts {
         held_(count_ * static_cast<std::size_t>(experts.expert_layers()), false) {}
   [[nodiscard]] bool holds(std::int32_t layer, std::int32_t expert) const { return held_[at(layer, expert)]; }
   void set(std::int32_t layer, std::int32_t expert, bool held = true) { held_[at(layer, expert)] = held; }
+  /// Of one layer. O(experts).
+  [[nodiscard]] std::int64_t on_gpu(std::int32_t layer) const {
+    const auto first = held_.begin() + static_cast<std::ptrdiff_t>(at(layer, 0));
+    return std::count(first, first + static_cast<std::ptrdiff_t>(count_), true);
+  }
 
  private:
   [[nodiscard]] std::size_t at(std::int32_t layer, std::int32_t expert) const {

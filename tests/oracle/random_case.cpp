@@ -24,6 +24,13 @@ Value draw_value(const Parameter& parameter, std::int64_t scale, Dice& dice) {
   // Models here take nanoseconds where machines take milliseconds.
   if (parameter.name.ends_with("fetch_overhead") || parameter.name == "policy.launch")
     return Duration(scale * dice.between(0, 20));
+  // Layers here have four experts, of which a token uses two.
+  if (parameter.name.ends_with(".slots") && dice.chance(60)) return dice.between(2, 4);
+  if (parameter.name.ends_with(".gpu_experts") && dice.chance(60)) return dice.between(0, 4);
+  if (parameter.name.ends_with(".slots") || parameter.name.ends_with(".gpu_experts")) return std::monostate{};
+  if (parameter.name.ends_with(".deferred_experts") || parameter.name.ends_with(".prefetch")) return dice.between(0, 2);
+  if (parameter.name.ends_with(".gpu_prefill_threshold")) return dice.between(0, 20);
+  if (parameter.name.ends_with(".uploads")) return dice.between(0, 3);
   if (parameter.type == ParameterType::integer && open && dice.chance(60)) {
     return static_cast<std::int64_t>(parameter.minimum) + dice.between(0, 4);
   }

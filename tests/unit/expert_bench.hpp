@@ -5,6 +5,7 @@
 
 #include <array>
 #include <memory>
+#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
@@ -62,7 +63,9 @@ class ScriptedRouters final : public ExpertActivation {
 class ExpertBench {
  public:
   /// `deployment` states layers, experts and memory; the model must outlive the bench. `policy` is a registered name.
-  ExpertBench(const std::string& policy, const ExecutionModel& model, Deployment deployment, Overrides overrides = {})
+  /// Rankings by popularity: by number, unless they are stated.
+  ExpertBench(const std::string& policy, const ExecutionModel& model, Deployment deployment, Overrides overrides = {},
+              std::vector<std::vector<std::int32_t>> rankings = {})
       : info_(*PolicyRegistry::instance().find(policy)),
         settings_(oracle::policy_settings(info_, overrides)),
         deployment_(std::move(deployment)) {
@@ -70,6 +73,12 @@ class ExpertBench {
     layout_ = info_.layout(deployment_, settings_);
     deployment_.chosen = layout_.chosen;
     deployment_.experts->activation = &routers;
+    routers.rankings = std::move(rankings);
+    if (routers.rankings.empty()) {
+      std::vector<std::int32_t> by_number(static_cast<std::size_t>(deployment_.experts->count));
+      std::iota(by_number.begin(), by_number.end(), 0);
+      routers.rankings.assign(deployment_.experts->layers.size(), by_number);
+    }
     layers_ = info_.make({settings_, view_, deployment_, graph_, {}}).layers;
   }
 

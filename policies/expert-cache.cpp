@@ -1,0 +1,166 @@
+// A cache of experts on the GPU: slots for each layer, the least recently used leaves; what is missing is computed on
+// the CPU or awaited.
+//
+// Source: proposals, no released engine: ggml-org/llama.cpp PR 27861 (the CPU computes misses, few uploads per layer
+// and step), vllm-project/vllm PR 37190 and RFC 38256 (misses are awaited); shared/experts.md, 8.5.
+//
+//   miss=cpu    the CPU computes what is missing. When its outputs are back, up to policy.uploads of it, those with the
+//               most tokens first, are copied, each to the slot of the least recently used expert. Until a copy has
+//               ended, its expert is still missing. Outputs of the CPU come back over the same link, in turn
+//   miss=wait   what is missing is copied in order, and each is computed when it has arrived
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+#include <vector>
+
+#include "policies/parts/expert_layers.hpp"
+#include "policies/parts/expert_slots.hpp"
+#include "policies/parts/popular_experts.hpp"
+#include "policies/parts/weight_layers.hpp"
+#include "sim/api/registry.hpp"
+
+namespace spillway {
+namespace {
+
+constexpr const char* kSlots = "policy.slots";
+constexpr const char* kMiss = "policy.miss";
+constexpr const char* kUploads = "policy.uploads";
+
+bool on_cpu(const Settings& settings) { return settings.get<std::string>(kMiss) == "cpu"; }
+
+class ExpertCache final : public ExpertLayers {
+ public:
+  ExpertCache(const Deployment& deployment, const Settings& settings, std::int64_t slots, Blocks capacity)
+      : ExpertLayers(deployment, capacity, on_cpu(settings) ? expert_cpu(deployment, settings) : ExpertCpu{}),
+        cpu_(on_cpu(settings)),
+        uploads_(settings.get<std::int64_t>(kUploads)) {
+    for (std::int32_t layer = 0; layer < experts().expert_layers(); ++layer) {
+      const auto popular = activation().by_popularity(layer).first(static_cast<std::size_t>(slots));
+      // The most popular ones are there at first, the least popular of them leaves first.
+      slots_.emplace_back(std::vector<std::int32_t>(popular.rbegin(), popular.rend()));
+      coming_.emplace_back();
+    }
+  }
+
+ private:
+  /// An expert that has a slot and is on its way to it.
+  struct Coming {
+    std::int32_t expert = 0;
+    std::int64_t ticket = 0;
+  };
+
+  void gate(std::int32_t layer, std::span<const ExpertUse> used, CopySink& sink) override {
+    ExpertSlots& slots = slots_[static_cast<std::size_t>(layer)];
+    std::vector<Coming>& coming = coming_[static_cast<std::size_t>(layer)];
+    std::erase_if(coming, [this](const Coming& one) { return one.ticket <= arrived(); });
+    missing_.clear();
+    for (const ExpertUse& use : used) {
+      const bool held = slots.holds(use.expert);
+      if (held) slots.touch(use.expert);
+      if (held && std::ranges::find(coming, use.expert, &Coming::expert) == coming.end()) {
+        ++counts_.resident;
+        compute(1, use.tokens);
+      } else if (held && cpu_) {
+        ++counts_.late;
+        on_cpu_only_.push_back(use);
+      } else {
+        missing_.push_back(use);
+      }
+    }
+    if (cpu_) {
+      compute_missing(sink);
+    } else {
+      await_missing(slots, sink);
+    }
+  }
+
+  void await_missing(ExpertSlots& slots, CopySink& sink) {
+    for (const ExpertUse& use : missing_) {
+      ++counts_.loaded;
+      counts_.demanded += experts().bytes;
+      slots.replace(use.expert);
+      compute(1, use.tokens, load(sink, 1, experts().matrices));
+    }
+  }
+
+  void compute_missing(CopySink& sink) {
+    std::int64_t rows = 0;
+    for (const ExpertUse& use : missing_) rows += use.tokens;
+    for (const ExpertUse& use : on_cpu_only_) rows += use.tokens;
+    const auto count = static_cast<std::int64_t>(missing_.size() + on_cpu_only_.size());
+    on_cpu_only_.clear();
+    counts_.on_cpu += count;
+    compute_on_cpu(sink, count, rows);
+    std::ranges::stable_sort(missing_, [](const ExpertUse& a, const ExpertUse& b) { return a.tokens > b.tokens; });
+    missing_.resize(std::min(static_cast<std::size_t>(uploads_), missing_.size()));
+  }
+
+  void leave(std::int32_t layer, CopySink& sink) override {
+    if (!cpu_) return;
+    std::vector<Coming>& coming = coming_[static_cast<std::size_t>(layer)];
+    for (const ExpertUse& use : missing_) {
+      counts_.demanded += experts().bytes;
+      const std::int32_t left = slots_[static_cast<std::size_t>(layer)].replace(use.expert);
+      std::erase_if(coming, [left](const Coming& one) { return one.expert == left; });
+      coming.push_back({use.expert, load(sink, 1, experts().matrices)});
+    }
+    missing_.clear();
+  }
+
+  bool cpu_;
+  std::int64_t uploads_;
+  std::vector<ExpertSlots> slots_;           // by layer
+  std::vector<std::vector<Coming>> coming_;  // by layer
+  std::vector<ExpertUse> missing_;
+  std::vector<ExpertUse> on_cpu_only_;  // in use while they are on their way
+};
+
+PolicyInfo info() {
+  PolicyInfo info;
+  info.name = "expert-cache";
+  info.summary = "A cache of experts on the GPU, least recently used out first; misses on the CPU, or awaited";
+  info.source = "ggml-org/llama.cpp PR 27861; vllm-project/vllm PR 37190, RFC 38256: proposals, not released engines";
+  info.limits = "Plain recency, where vLLM's proposal weighs it by frequency. All copies are from page-locked memory.";
+  info.figures = expert_figures();
+  info.places_experts = true;
+  info.streams = {.weights = true};
+  info.default_scheduler = "vllm";
+  info.parameters = {
+      gpu_experts_parameter(kSlots, "experts of each layer", "llama.cpp PR 27861 and vLLM PR 37190: slots per layer"),
+      {.name = kMiss,
+       .type = ParameterType::choice,
+       .unit = "-",
+       .default_value = "cpu",
+       .choices = {"cpu", "wait"},
+       .doc = "Who computes an expert that is missing. cpu: the CPU; wait: the GPU, when it has been copied",
+       .source = "cpu: llama.cpp PR 27861; wait: vLLM PR 37190"},
+      {.name = kUploads,
+       .type = ParameterType::integer,
+       .unit = "experts",
+       .default_value = "2",
+       .minimum = 0.0,
+       .maximum = 4096.0,
+       .doc = "Of policy.miss=cpu: experts of a layer that are copied to the GPU in an iteration, at most",
+       .source = "llama.cpp PR 27861: 2"},
+      cpu_efficiency_parameter("0.6", "as for llama-cpp-moe"),
+      host_memory_parameter()};
+  for (Parameter& parameter : cpu_call_parameters()) info.parameters.push_back(std::move(parameter));
+  info.make_layers = [](const PolicyContext& context) -> std::unique_ptr<LayerPolicy> {
+    return std::make_unique<ExpertCache>(context.deployment, context.settings,
+                                         context.deployment.chosen.get<std::int64_t>(kSlots),
+                                         laid_out_blocks(context.deployment));
+  };
+  info.layout = [](const Deployment& deployment, const Settings& settings) {
+    const ExpertDeployment& experts = *deployment.experts;
+    if (on_cpu(settings)) static_cast<void>(expert_cpu(deployment, settings));
+    return lay_out_popular(deployment, settings, kSlots, experts.count, Bytes(0), experts.expert_layers(),
+                           experts.top_k);
+  };
+  return info;
+}
+
+const RegisterPolicy kRegistered(info());
+
+}  // namespace
+}  // namespace spillway

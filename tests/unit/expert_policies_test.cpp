@@ -1,0 +1,274 @@
+// Fiddler, KTransformers, Mixtral offloading and a cache of experts, by hand: the unit tests of shared/experts.md, 8.7.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/unit/expert_bench.hpp"
+
+namespace spillway {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr double kUnit = 1e-6;  // a unit of time, s
+
+/// An expert of 1,000 bytes takes the GPU `gpu` units, and the CPU `cpu` units to read. Its arithmetic takes no time.
+Deployment small(std::int32_t layers, std::int32_t count, std::int32_t top_k, double gpu, double cpu) {
+  ExpertDeployment experts;
+  experts.count = count;
+  experts.top_k = top_k;
+  for (std::int32_t layer = 0; layer < layers; ++layer) experts.layers.push_back(layer);
+  experts.bytes = Bytes(1000);
+  experts.parameters = 1.0;
+  experts.gpu_bandwidth = gpu > 0.0 ? 1000.0 / (gpu * kUnit) : 1e18;
+  experts.gpu_flops = 1e18;
+  experts.dram_peak = 1000.0 / (cpu * kUnit);
+  experts.cpu_flops = RateByRows({{1, 1e18}});
+  Deployment deployment;
+  deployment.layers = layers;
+  deployment.weights = Bytes(100) + experts.all_bytes();
+  deployment.memory = Bytes(1'000'000);
+  deployment.block_bytes = Bytes(10);
+  deployment.gpu_kv = Bytes(1000);
+  deployment.gpu_kv_given = true;
+  deployment.experts = experts;
+  return deployment;
+}
+
+/// Layers of `layer` units; a copy of an expert takes `copy` units.
+ExpertModel model(std::int32_t layers, double layer, double copy) {
+  return {layers, round_seconds(layer * kUnit), copy > 0.0 ? 1000.0 / (copy * kUnit) : 1e18};
+}
+
+double units(Duration time) { return to_seconds(time) / kUnit; }
+
+const Overrides kNoCallTimes{
+    {"policy.cpu_efficiency", 1.0}, {"policy.sync", Duration(0)}, {"policy.cpu_start", Duration(0)}};
+
+Overrides with(Overrides overrides) {
+  overrides.insert(overrides.end(), kNoCallTimes.begin(), kNoCallTimes.end());
+  return overrides;
+}
+
+// Test 7: tokens (9, 10, 0, 30, 3), the last two resident. Published constants: 9 tokens take the CPU 63, less than 70;
+// 10 take it 70, a tie, which the GPU gets for 70; none costs nothing; residents cost nothing. One after the other:
+// 133.
+TEST(Fiddler, PublishedConstantsGiveATieToTheGpu) {
+  const ExpertModel times = model(1, 0.0, 70.0);
+  Deployment deployment = small(1, 5, 2, 0.0, 7.0);
+  ExpertBench bench("fiddler", times, deployment,
+                    with({{"policy.gpu_experts", std::int64_t{2}},
+                          {"policy.constants", std::string("published")},
+                          {"policy.pageable", 1.0}}),
+                    {{3, 4, 0, 1, 2}});
+  bench.routers.used = {{{0, 9}, {1, 10}, {3, 30}, {4, 3}}};
+  EXPECT_NEAR(units(bench.iterate()), 133.0, 0.01);
+  EXPECT_EQ(bench.copied(Stream::h2d), Bytes(1000));
+  EXPECT_EQ(bench.figures().at("expert_hit_fraction"), 0.5);
+  EXPECT_EQ(bench.figures().at("expert_cpu_fraction"), 0.25);
+}
+
+// Mixtral in bf16 at 16 GB/s: a copy of 352,321,536 bytes takes 22.020 ms and the GPU 1 ms; the CPU 5 ms a token. 4
+// tokens take the CPU 20, less than 23.020; 5 take it 25.
+TEST(Fiddler, CopiesAnExpertWhenTheCpuWouldTakeLonger) {
+  const ExpertModel times = model(1, 0.0, 22.020);
+  const auto run = [&](std::int64_t tokens, bool overlap) {
+    ExpertBench bench(
+        "fiddler", times, small(1, 2, 1, 1.0, 5.0),
+        with({{"policy.gpu_experts", std::int64_t{0}}, {"policy.pageable", 1.0}, {"policy.overlap", overlap}}));
+    bench.routers.used = {{{0, tokens}, {1, 4}}};
+    return units(bench.iterate());
+  };
+  EXPECT_NEAR(run(4, false), 20.0 + 20.0, 0.01);
+  EXPECT_NEAR(run(5, false), 23.020 + 20.0, 0.01);
+  EXPECT_NEAR(run(5, true), 23.020, 0.01);  // the CPU's 20 beside the GPU's 23.020
+}
+
+// Test 10: 3 layers of attention 2; an expert on the GPU takes 1, four on the CPU 4. Without deferral 3 (2 + 4) = 18.
+// With one of a token's experts deferred: layers 0 and 1 wait for three, at 2 + 3 and 5 + 2 + 3; the fourth ends at 6
+// and at 11; the last layer computes all four from 12 on: 16.
+TEST(KTransformers, DeferredExpertsAreComputedBesideTheNextLayer) {
+  const ExpertModel times = model(3, 2.0, 0.0);
+  const auto run = [&](std::int64_t deferred) {
+    ExpertBench bench("ktransformers", times, small(3, 5, 5, 1.0, 1.0),
+                      with({{"policy.gpu_experts", std::int64_t{1}}, {"policy.deferred_experts", deferred}}));
+    bench.routers.used.assign(3, first_experts(5));
+    return units(bench.iterate());
+  };
+  EXPECT_NEAR(run(0), 18.0, 0.01);
+  EXPECT_NEAR(run(1), 16.0, 0.01);
+}
+
+// GPU and CPU work side by side: 4 on the GPU at 3 take 12, 2 on the CPU at 5 take 10, attention 2. A prompt above the
+// threshold copies the 2 missing ones of 6 (7 each), then the GPU computes 6 (18).
+TEST(KTransformers, TheLongerSideCounts) {
+  const ExpertModel times = model(1, 2.0, 7.0);
+  ExpertBench bench("ktransformers", times, small(1, 6, 6, 3.0, 5.0),
+                    with({{"policy.gpu_experts", std::int64_t{4}}, {"policy.gpu_prefill_threshold", std::int64_t{8}}}));
+  bench.routers.used = {first_experts(6)};
+  EXPECT_NEAR(units(bench.iterate(8)), 14.0, 0.01);
+  EXPECT_EQ(bench.copied(Stream::h2d), Bytes(0));
+  EXPECT_NEAR(units(bench.iterate(9)), 2.0 + 14.0 + 18.0, 0.01);
+  EXPECT_EQ(bench.copied(Stream::h2d), Bytes(2000));
+}
+
+TEST(KTransformers, PlacementsOfExperts) {
+  const ExpertModel times = model(2, 0.0, 0.0);
+  const auto hits = [&](const std::string& placement, std::vector<std::vector<ExpertUse>> used) {
+    ExpertBench bench("ktransformers", times, small(2, 4, 2, 1.0, 1.0),
+                      with({{"policy.gpu_experts", std::int64_t{2}}, {"policy.placement", placement}}),
+                      {{3, 2, 1, 0}, {1, 3, 0, 2}});
+    bench.routers.used = std::move(used);
+    bench.iterate();
+    return bench.figures().at("expert_hit_fraction");
+  };
+  EXPECT_EQ(hits("uniform", {{{0, 1}, {1, 1}}, {{0, 1}, {1, 1}}}), 1.0);
+  EXPECT_EQ(hits("front-loading", {{{2, 1}, {3, 1}}, {{0, 1}, {1, 1}}}), 0.5);  // all four of layer 0, none of layer 1
+  // All are equally popular here, so those of layer 0 come first, by its ranking.
+  EXPECT_EQ(hits("frequency", {{{0, 1}, {3, 1}}, {{1, 1}, {3, 1}}}), 0.5);
+}
+
+// After a prompt, the slots hold what it used most: 2 and 3 in place of 0 and 1.
+TEST(KTransformers, DynamicUpdateKeepsTheMostUsed) {
+  const ExpertModel times = model(1, 0.0, 1.0);
+  ExpertBench bench("ktransformers", times, small(1, 4, 2, 1.0, 1.0),
+                    with({{"policy.gpu_experts", std::int64_t{2}},
+                          {"policy.gpu_prefill_threshold", std::int64_t{4}},
+                          {"policy.dynamic_update", true}}));
+  bench.routers.used = {{{0, 1}, {1, 2}, {2, 4}, {3, 3}}};
+  bench.iterate(5);
+  bench.routers.used = {{{2, 1}, {3, 1}}};
+  bench.iterate();
+  EXPECT_EQ(bench.figures().at("expert_cpu_fraction"), 0.0);
+}
+
+/// Test 5: 2 layers, one expert a token and one slot a layer; attention 1, an expert 1, a copy 4. Layer 0 holds a = 1,
+/// layer 1 holds x = 1; b = 0 and y = 0 are on the host.
+class TwoLayersOfOneSlot {
+ public:
+  TwoLayersOfOneSlot(std::int64_t prefetch, const std::string& version)
+      : bench_("mixtral-offloading", times_, small(2, 2, 1, 1.0, 1.0),
+               {{"policy.slots", std::int64_t{1}}, {"policy.prefetch", prefetch}, {"policy.version", version}}) {}
+
+  /// A token that uses these experts, whose second one was predicted as `guess`; returns its end.
+  double token(std::int32_t first, std::int32_t second, std::int32_t guess) {
+    bench_.routers.used = {{{first, 1}}, {{second, 1}}};
+    bench_.routers.guesses = {{}, {guess}};
+    end_ += units(bench_.iterate());
+    return end_;
+  }
+  [[nodiscard]] Figures figures() const { return bench_.figures(); }
+
+ private:
+  ExpertModel times_ = model(2, 1.0, 4.0);
+  ExpertBench bench_;
+  double end_ = 0.0;
+};
+
+constexpr std::int32_t kA = 1;
+constexpr std::int32_t kB = 0;
+constexpr std::int32_t kX = 1;
+constexpr std::int32_t kY = 0;
+
+// Token 1 needs a and y, predicted y: gate 1, y is copied 1-5, a computed 1-2, gate 3, y 5-6. Token 2 needs b and y,
+// which is resident now, predicted x: gate 7, b 7-11 and 11-12, x ahead 11-15, y a hit 13-14. Token 3 needs a and x,
+// predicted y, which is resident: gate 15, the link is busy to 15, a 15-19 and 19-20, gate 21, x, whose buffer was left
+// at 14, 21-25, computed to 26.
+TEST(MixtralOffloading, LoadsAheadBesideCompute) {
+  TwoLayersOfOneSlot run(1, "paper");
+  EXPECT_NEAR(run.token(kA, kY, kY), 6.0, 0.01);
+  EXPECT_NEAR(run.token(kB, kY, kX), 14.0, 0.01);
+  EXPECT_NEAR(run.token(kA, kX, kY), 26.0, 0.01);
+  const Figures figures = run.figures();
+  EXPECT_EQ(figures.at("prefetched_expert_bytes"), 2000.0);  // y of token 1, x of token 2
+  EXPECT_EQ(figures.at("unused_prefetches"), 1.0);
+  EXPECT_NEAR(figures.at("late_prefetch_fraction"), 1.0 / 6.0, 1e-12);
+  EXPECT_EQ(figures.at("demanded_expert_bytes"), 3000.0);  // b, a, x
+}
+
+TEST(MixtralOffloading, WithoutLoadingAhead) {
+  TwoLayersOfOneSlot run(0, "paper");
+  EXPECT_NEAR(run.token(kA, kY, kY), 8.0, 0.01);
+  EXPECT_NEAR(run.token(kB, kY, kX), 16.0, 0.01);
+  EXPECT_NEAR(run.token(kA, kX, kY), 28.0, 0.01);
+}
+
+// The public code swaps on the compute stream: y comes in 3-7, x leaves 7-11, y is computed to 12.
+TEST(MixtralOffloading, ThePublishedCodeSwaps) {
+  TwoLayersOfOneSlot run(1, "published");
+  EXPECT_NEAR(run.token(kA, kY, kY), 12.0, 0.01);
+  EXPECT_EQ(run.figures().at("prefetched_expert_bytes"), 0.0);
+}
+
+// Three slots of four, 1, 2 and 3; 1 is used, so 2 is the least recently used: 0 takes its slot.
+TEST(MixtralOffloading, TheLeastRecentlyUsedLeaves) {
+  const ExpertModel times = model(1, 0.0, 4.0);
+  ExpertBench bench("mixtral-offloading", times, small(1, 4, 1, 1.0, 1.0), {{"policy.slots", std::int64_t{3}}});
+  bench.routers.guesses = {{}};
+  for (const auto& [expert, expected] :
+       std::vector<std::pair<std::int32_t, double>>{{1, 1.0}, {0, 5.0}, {1, 1.0}, {3, 1.0}, {2, 5.0}, {0, 5.0}}) {
+    bench.routers.used = {{{expert, 1}}};
+    EXPECT_NEAR(units(bench.iterate()), expected, 0.01) << expert;
+  }
+}
+
+// Two slots hold 0 and 1 of four. The CPU takes 10 for an expert, a copy 4, the GPU 1. 2 and 3 are missing: the CPU
+// computes both, 20. Then 3, with more tokens, is copied to the slot of 1, the least popular, and is a hit.
+TEST(ExpertCache, TheCpuComputesMissesWhileOneIsUploaded) {
+  const ExpertModel times = model(1, 0.0, 4.0);
+  ExpertBench bench("expert-cache", times, small(1, 4, 2, 1.0, 10.0),
+                    with({{"policy.slots", std::int64_t{2}}, {"policy.uploads", std::int64_t{1}}}), {{0, 1, 2, 3}});
+  bench.routers.used = {{{2, 1}, {3, 2}}};
+  EXPECT_NEAR(units(bench.iterate()), 20.0, 0.01);
+  bench.routers.used = {{{0, 1}}};
+  for (int token = 0; token < 5; ++token) EXPECT_NEAR(units(bench.iterate()), 1.0, 0.01);  // the copy ends
+  EXPECT_EQ(bench.copied(Stream::h2d), Bytes(1000));
+  bench.routers.used = {{{0, 1}, {3, 1}}};
+  EXPECT_NEAR(units(bench.iterate()), 2.0, 0.01);
+  bench.routers.used = {{{1, 1}}};
+  EXPECT_NEAR(units(bench.iterate()), 10.0, 0.01);
+}
+
+// The CPU computes 2 until 10; its copy lasts from 10 to 50. It is used again meanwhile: the CPU computes it until 20,
+// and its outputs come back behind the copy, at 50. Nothing new is copied, and then it is a hit.
+TEST(ExpertCache, AnExpertOnItsWayIsStillMissing) {
+  const ExpertModel times = model(1, 0.0, 40.0);
+  ExpertBench bench("expert-cache", times, small(1, 4, 1, 1.0, 10.0), with({{"policy.slots", std::int64_t{2}}}),
+                    {{0, 1, 2, 3}});
+  bench.routers.used = {{{2, 1}}};
+  EXPECT_NEAR(units(bench.iterate()), 10.0, 0.01);
+  EXPECT_NEAR(units(bench.iterate()), 40.0, 0.01);
+  EXPECT_NEAR(units(bench.iterate()), 1.0, 0.01);
+  EXPECT_EQ(bench.copied(Stream::h2d), Bytes(1000));
+  EXPECT_NEAR(bench.figures().at("late_prefetch_fraction"), 1.0 / 3.0, 1e-12);
+}
+
+// Awaited misses come one after the other: copies 0-4 and 4-8, computed 4-5 and 8-9. The hit is computed first.
+TEST(ExpertCache, AwaitedMissesAreComputedAsTheyArrive) {
+  const ExpertModel times = model(1, 0.0, 4.0);
+  ExpertBench bench("expert-cache", times, small(1, 4, 3, 1.0, 10.0),
+                    {{"policy.slots", std::int64_t{3}}, {"policy.miss", std::string("wait")}}, {{0, 1, 2, 3}});
+  bench.routers.used = {{{3, 1}}};
+  EXPECT_NEAR(units(bench.iterate()), 5.0, 0.01);  // in the slot of 2
+  bench.routers.used = {{{0, 1}, {2, 1}, {3, 1}}};
+  EXPECT_NEAR(units(bench.iterate()), 5.0, 0.01);  // 0 and 3 during the copy of 2
+}
+
+TEST(ExpertPolicies, SlotsBelowTheActiveExpertsAreRefused) {
+  const ExpertModel times = model(1, 0.0, 4.0);
+  for (const char* const policy : {"mixtral-offloading", "expert-cache"}) {
+    try {
+      ExpertBench(policy, times, small(1, 8, 4, 1.0, 1.0), {{"policy.slots", std::int64_t{3}}});
+      ADD_FAILURE() << policy;
+    } catch (const ConfigError& error) {
+      EXPECT_THAT(error.what(), HasSubstr("policy.slots=3, and a token uses 4 experts of a layer"));
+    }
+  }
+  EXPECT_THROW(ExpertBench("fiddler", times, small(1, 8, 4, 1.0, 1.0), {{"policy.gpu_experts", std::int64_t{9}}}),
+               ConfigError);
+  EXPECT_THROW(
+      ExpertBench("ktransformers", times, small(1, 8, 4, 1.0, 1.0), {{"policy.deferred_experts", std::int64_t{5}}}),
+      ConfigError);
+}
+
+}  // namespace
+}  // namespace spillway
