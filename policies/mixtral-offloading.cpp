@@ -32,14 +32,14 @@ namespace {
 
 constexpr const char* kSlots = "policy.slots";
 constexpr const char* kPrefetch = "policy.prefetch";
-constexpr const char* kVersion = "policy.version";
+constexpr const char* kVariant = "policy.variant";
 constexpr std::int64_t kBuffers = 4;
 
 class MixtralOffloading final : public ExpertLayers {
  public:
   MixtralOffloading(const Deployment& deployment, const Settings& settings, std::int64_t slots, Blocks capacity)
       : ExpertLayers(deployment, capacity),
-        published_(settings.get<std::string>(kVersion) == "published"),
+        published_(settings.get<std::string>(kVariant) == "published"),
         prefetch_(static_cast<std::int32_t>(settings.get<std::int64_t>(kPrefetch))) {
     std::vector<std::int32_t> resident(static_cast<std::size_t>(slots));
     std::iota(resident.begin(), resident.end(), static_cast<std::int32_t>(experts().count - slots));
@@ -181,7 +181,7 @@ PolicyInfo info() {
       "Eliseev and Mazur, Fast Inference of Mixture-of-Experts Language Models with Offloading, arXiv 2312.17238; "
       "dvmazur/mixtral-offloading (ce54518)";
   info.limits =
-      "All copies are from page-locked memory. The host holds every expert, so in version=paper nothing goes back to "
+      "All copies are from page-locked memory. The host holds every expert, so in variant=paper nothing goes back to "
       "it.";
   info.figures = expert_figures();
   info.places_experts = true;
@@ -197,7 +197,7 @@ PolicyInfo info() {
        .maximum = 4.0,
        .doc = "Experts of the next layer that are loaded ahead; 0: none",
        .source = "arXiv 2312.17238: 1 or 2"},
-      {.name = kVersion,
+      {.name = kVariant,
        .type = ParameterType::choice,
        .unit = "-",
        .default_value = "paper",

@@ -469,6 +469,12 @@ class Table {
       const std::string demand = part + "mean_bus_demand_gb_per_s";
       const std::string overload = part + "bus_overload_fraction";
       const std::string refused = part + "refused_requests";
+      const std::string hits = part + "expert_hit_fraction";
+      if (has(hits)) {
+        text += fmt::format("; of the experts in use {} are on the GPU, {} are copied, {} are computed by the CPU",
+                            show(hits, percent), show(part + "expert_load_fraction", percent),
+                            show(part + "expert_cpu_fraction", percent));
+      }
       if (has(interval)) text += fmt::format("; offloading interval mean {}", show(interval));
       if (has(risk)) text += fmt::format("; SLO at risk in {} of iterations", show(risk, percent));
       if (has(demand)) {

@@ -307,8 +307,9 @@ std::string with_samples(std::string text, const std::string& folder) {
 std::vector<std::string> canonical_configs() {
   std::vector<std::string> texts;
   for (const PolicyInfo* info : PolicyRegistry::instance().all()) {
-    texts.push_back(
-        canonical_config(cli::resolve_arguments({"policy=" + info->name, "hardware=a100-nvlink-2"}, {}, {})).dump(1));
+    std::vector<std::string> keys{"policy=" + info->name, "hardware=a100-nvlink-2"};
+    if (info->places_experts) keys = {keys.front(), "hardware=hgx-h100-8", "model=qwen3-30b-a3b"};
+    texts.push_back(canonical_config(cli::resolve_arguments(keys, {}, {})).dump(1));
   }
   return texts;
 }

@@ -512,12 +512,15 @@ void match_naive(const PolicyInfo& policy, std::uint64_t cases, std::int64_t sca
     expect_equal(naive, fast);
     expect_sound(config, fast);
     if (testing::Test::HasFatalFailure()) return;
-    const auto used = [&](const char* name) {
+    const auto used = [&](const std::string& name) {
       const auto figure = naive.layers.find(name);
       return figure != naive.layers.end() && figure->second > 0.0;
     };
     const bool beside = policy.streams.kv;
-    if (!used(beside ? "weights_peak_host_layer_bytes" : "peak_host_layer_bytes")) continue;
+    const std::string of_weights = beside ? "weights_" : "";
+    const bool streamed = used(of_weights + "peak_host_layer_bytes");
+    const bool placed = used(of_weights + "demanded_expert_bytes") || used(of_weights + "cpu_expert_bytes");
+    if (!streamed && !placed) continue;
     ++seen.weights;
     seen.kv += beside && used("peak_host_layer_bytes") ? 1 : 0;
     seen.grown += beside && fast.result.statistics.engine.layers->peak_capacity > config.gpu_blocks ? 1 : 0;

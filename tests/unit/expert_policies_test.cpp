@@ -145,9 +145,9 @@ TEST(KTransformers, DynamicUpdateKeepsTheMostUsed) {
 /// layer 1 holds x = 1; b = 0 and y = 0 are on the host.
 class TwoLayersOfOneSlot {
  public:
-  TwoLayersOfOneSlot(std::int64_t prefetch, const std::string& version)
+  TwoLayersOfOneSlot(std::int64_t prefetch, const std::string& variant)
       : bench_("mixtral-offloading", times_, small(2, 2, 1, 1.0, 1.0),
-               {{"policy.slots", std::int64_t{1}}, {"policy.prefetch", prefetch}, {"policy.version", version}}) {}
+               {{"policy.slots", std::int64_t{1}}, {"policy.prefetch", prefetch}, {"policy.variant", variant}}) {}
 
   /// A token that uses these experts, whose second one was predicted as `guess`; returns its end.
   double token(std::int32_t first, std::int32_t second, std::int32_t guess) {
