@@ -58,12 +58,14 @@ bool lay_out(const PolicyInfo& policy, const Settings& settings, const Execution
     *rate /= static_cast<double>(scale);
   }
   experts.cpu_flops = RateByRows({{1, 1e10 / static_cast<double>(scale)}, {64, 1e11 / static_cast<double>(scale)}});
-  config.experts = {.count = experts.count,
-                    .top_k = experts.top_k,
-                    .layers = experts.expert_layers(),
-                    .skew = 0.1 * static_cast<double>(dice.between(0, 15)),
-                    .locality = 0.1 * static_cast<double>(dice.between(0, 9)),
-                    .seed = static_cast<std::uint64_t>(dice.between(1, 1'000'000))};
+  if (policy.places_experts) {
+    config.experts = {.count = experts.count,
+                      .top_k = experts.top_k,
+                      .layers = experts.expert_layers(),
+                      .skew = 0.1 * static_cast<double>(dice.between(0, 15)),
+                      .locality = 0.1 * static_cast<double>(dice.between(0, 9)),
+                      .seed = static_cast<std::uint64_t>(dice.between(1, 1'000'000))};
+  }
   try {
     const Layout layout = policy.layout(config.deployment, settings);
     config.gpu_blocks = layout.blocks;
