@@ -21,6 +21,7 @@ std::int64_t fixed(double x) { return std::llround(x * 0x1p32); }
 
 std::vector<std::int32_t> sample(const std::vector<double>& d, double u) {
   std::vector<std::int64_t> in_fixed;
+  in_fixed.reserve(d.size());
   for (const double one : d) in_fixed.push_back(fixed(one));
   std::vector<std::int32_t> drawn;
   systematic_sample(in_fixed, fixed(u), {1, 0}, drawn);
