@@ -64,8 +64,8 @@ class ExpertBench {
  public:
   /// `deployment` states layers, experts and memory; the model must outlive the bench. `policy` is a registered name.
   /// Rankings by popularity: by number, unless they are stated.
-  ExpertBench(const std::string& policy, const ExecutionModel& model, Deployment deployment, Overrides overrides = {},
-              std::vector<std::vector<std::int32_t>> rankings = {})
+  ExpertBench(const std::string& policy, const ExecutionModel& model, Deployment deployment,
+              const Overrides& overrides = {}, std::vector<std::vector<std::int32_t>> rankings = {})
       : info_(*PolicyRegistry::instance().find(policy)),
         settings_(oracle::policy_settings(info_, overrides)),
         deployment_(std::move(deployment)) {
@@ -129,6 +129,7 @@ class ExpertBench {
 /// `distinct` experts, 0 on, of which each of `tokens` uses `top_k`.
 inline std::vector<ExpertUse> first_experts(std::int32_t distinct) {
   std::vector<ExpertUse> used;
+  used.reserve(static_cast<std::size_t>(distinct));
   for (std::int32_t e = 0; e < distinct; ++e) used.push_back({e, 1});
   return used;
 }

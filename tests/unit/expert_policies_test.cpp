@@ -257,7 +257,7 @@ TEST(ExpertPolicies, SlotsBelowTheActiveExpertsAreRefused) {
   const ExpertModel times = model(1, 0.0, 4.0);
   for (const char* const policy : {"mixtral-offloading", "expert-cache"}) {
     try {
-      ExpertBench(policy, times, small(1, 8, 4, 1.0, 1.0), {{"policy.slots", std::int64_t{3}}});
+      const ExpertBench bench(policy, times, small(1, 8, 4, 1.0, 1.0), {{"policy.slots", std::int64_t{3}}});
       ADD_FAILURE() << policy;
     } catch (const ConfigError& error) {
       EXPECT_THAT(error.what(), HasSubstr("policy.slots=3, and a token uses 4 experts of a layer"));

@@ -37,8 +37,8 @@ Deployment qwen() {
 
 /// Attention and the rest of 0.9 GB take 900e6 / 400e9 s = 2.25 ms, 46,875 ns a layer. The link moves 12 GB/s.
 const ExpertModel& qwen_model() {
-  static const ExpertModel model(48, Duration(46'875), 12e9);
-  return model;
+  static const ExpertModel kModel(48, Duration(46'875), 12e9);
+  return kModel;
 }
 
 Overrides split(std::int64_t layers, std::int64_t sync_ns = 25'000) {
@@ -115,7 +115,7 @@ TEST(LlamaCppMoe, LeadingDenseLayersCount) {
   deployment.experts->layers.erase(deployment.experts->layers.begin(), deployment.experts->layers.begin() + 3);
   deployment.weights = Bytes(900'000'000) + deployment.experts->all_bytes();
   const ExpertBench bench("llama-cpp-moe", qwen_model(), deployment, split(10));
-  EXPECT_EQ(bench.layout().host, Bytes(7 * 128 * kExpert));
+  EXPECT_EQ(bench.layout().host, Bytes(7LL * 128 * kExpert));
   EXPECT_THAT(bench.layout().terms, HasSubstr("experts of 7 of 45 layers on the host: --n-cpu-moe 10"));
 }
 
@@ -128,7 +128,7 @@ TEST(LlamaCppMoe, ByDefaultTheFewestLayersGoThatLeaveRoomForTheContext) {
   EXPECT_EQ(ExpertBench("llama-cpp-moe", qwen_model(), qwen(), overrides).layout().host, Bytes(0));
   Deployment small = qwen();
   small.memory = Bytes(12'000'000'000);
-  EXPECT_EQ(ExpertBench("llama-cpp-moe", qwen_model(), small, overrides).layout().host, Bytes(26 * 128 * kExpert));
+  EXPECT_EQ(ExpertBench("llama-cpp-moe", qwen_model(), small, overrides).layout().host, Bytes(26LL * 128 * kExpert));
 }
 
 TEST(LlamaCppMoe, BadSplitsAreRefused) {
