@@ -68,8 +68,10 @@ struct Handover {
   std::function<std::unique_ptr<Router>(const Replicas&)> decode_router{};
   bool first_token_at_prefill = false;
   bool by_layers = false;
-  std::int64_t gpus = 1;                // of an instance: each has KvLayout::block_bytes of a block
-  std::vector<BytesPerSecond> links{};  // that transfers share
+  std::int64_t gpus = 1;  // of an instance: each has KvLayout::block_bytes of a block
+  /// Links that transfers share: first SimulationConfig::links, which copies of instances cross, too, and then those
+  /// that no other copy crosses.
+  std::vector<BytesPerSecond> links{};
   /// From an instance of the first pool to one of the second, by their numbers within the pools.
   std::function<HandoverPath(std::size_t prefill, std::size_t decode)> path{};
 
@@ -83,9 +85,20 @@ struct Handover {
 
 /// The transfers under way. Those that cross a link share it max-min fairly; one alone takes launch + bytes /
 /// bandwidth. A change costs O(transfers * (transfers + links)).
+///
+/// Where copies of instances cross the same links, a change only makes is_due() true, and share() follows before time
+/// goes on (HandoverSharing).
 class KvTransfers {
  public:
-  explicit KvTransfers(std::span<const BytesPerSecond> links);
+  /// `gpus` as in Handover. `beside_copies`: instances copy over some of the links.
+  explicit KvTransfers(std::span<const BytesPerSecond> links, std::int64_t gpus = 1, bool beside_copies = false);
+  [[nodiscard]] bool is_due() const { return due_; }
+  /// A transfer moves bytes.
+  [[nodiscard]] bool moves() const;
+  /// Each transfer gets its share from `now` on. `add_others` adds the flows of others to the links of transfers, and
+  /// `hear` learns what they get; both may be empty.
+  void share(SimTime now, const std::function<void(Links&)>& add_others = {},
+             const std::function<void(const Links&)>& hear = {});
   /// Bytes that moved over each link, in transfers that ended in the measured span.
   [[nodiscard]] const std::vector<double>& moved() const { return moved_; }
   /// `transfer`: of `path`'s bandwidth, without its launch.
@@ -105,10 +118,14 @@ class KvTransfers {
     bool launched = false;  // it moves bytes
     CopyStream stream{};    // the transfer is its only copy
   };
-  void share(SimTime now);
+  /// Something has started, launched or ended.
+  void change(SimTime now);
 
   Links links_;
   std::size_t shared_ = 0;
+  double gpus_ = 1.0;
+  bool beside_copies_ = false;
+  bool due_ = false;
   std::vector<Transfer> under_way_;
   std::vector<double> moved_;
 };

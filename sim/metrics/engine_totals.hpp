@@ -85,7 +85,23 @@ struct PolicyFigure {
 /// Sums of one run over the measured span. An iteration that a boundary of the span cuts adds its stalls, copying time
 /// and bytes in proportion to its part in the span.
 struct EngineTotals {
+  // Every iteration changes most of what comes before `preempted_recompute`.
   std::int64_t iterations = 0;  // that ended in the span
+  double batch_time = 0.0;      // integral of running requests over busy time, request-seconds
+  double busy_time = 0.0;       // seconds in which an iteration ran
+  double waiting_time = 0.0;    // integral of waiting requests, request-seconds
+  double kv_time = 0.0;         // integral of used GPU blocks, block-seconds
+  double host_kv_time = 0.0;    // integral of used host blocks, block-seconds
+  double cached_time = 0.0;     // integral of conversations whose KV is kept, conversation-seconds
+  double gpu_time = 0.0;        // of busy_time, without waits and the engine's CPU time
+  double layer_time = 0.0;      // of busy_time, what layers took, their waits included
+  // Peaks are of states that last: what decisions undo at the same instant does not count.
+  std::int64_t peak_batch = 0;
+  std::int64_t peak_waiting = 0;
+  Blocks peak_kv{};
+  Blocks peak_host_kv{};
+  std::int64_t peak_cached = 0;
+  std::array<double, kResources> resource_time{};  // seconds by Resource
   std::int64_t preempted_recompute = 0;
   std::int64_t preempted_swap = 0;
   Bytes moved_h2d{};
@@ -107,27 +123,12 @@ struct EngineTotals {
   DiskCounts disk{};                  // of the disk behind its tier
   double connector_time = 0.0;        // CPU seconds of it on the scheduler's thread
   double connector_start_time = 0.0;  // and on the worker's, which starts its copies
-  double batch_time = 0.0;            // integral of running requests over busy time, request-seconds
-  double busy_time = 0.0;             // seconds in which an iteration ran
-  double waiting_time = 0.0;          // integral of waiting requests, request-seconds
-  double kv_time = 0.0;               // integral of used GPU blocks, block-seconds
-  double host_kv_time = 0.0;          // integral of used host blocks, block-seconds
-  double cached_time = 0.0;           // integral of conversations whose KV is kept, conversation-seconds
   double live_time = 0.0;             // integral of live conversations; of the whole simulation, not of an instance
-  // Peaks are of states that last: what decisions undo at the same instant does not count.
-  std::int64_t peak_batch = 0;
-  std::int64_t peak_waiting = 0;
-  Blocks peak_kv{};
-  double peak_kv_fraction = 0.0;  // of the capacity at the time
-  Blocks peak_host_kv{};
+  double peak_kv_fraction = 0.0;      // of the capacity at the time
   double peak_host_kv_fraction = 0.0;
-  std::int64_t peak_cached = 0;
   std::int64_t peak_live = 0;
-  double gpu_time = 0.0;                           // of busy_time, without waits and the engine's CPU time
-  double layer_time = 0.0;                         // of busy_time, what layers took, their waits included
-  std::optional<LayerTotals> layers{};             // only of a policy that streams layers
-  std::optional<CpuAttentionTotals> on_cpu{};      // only where decodes attended on the CPU beside the GPU
-  std::array<double, kResources> resource_time{};  // seconds by Resource
+  std::optional<LayerTotals> layers{};         // only of a policy that streams layers
+  std::optional<CpuAttentionTotals> on_cpu{};  // only where decodes attended on the CPU beside the GPU
   /// What the seconds of Resource::kv_capacity were spent on, by Resource.
   std::array<double, kResources> time_short_of_kv{};
   std::vector<PolicyFigure> figures{};  // of the policy, of the whole run

@@ -120,6 +120,21 @@ SimulationConfig simulation_of(const Case& drawn) {
   return simulation;
 }
 
+/// The same beside copies of the engines over a link that carries all of them, and the hand-overs.
+SimulationConfig beside_copies(SimulationConfig simulation) {
+  simulation.links = {BytesPerSecond(1e15)};
+  for (InstanceConfig& instance : simulation.instances) instance.route = {.h2d = {{0, 1}}, .d2h = {{0, 1}}};
+  Handover& handover = *simulation.handover;
+  handover.links.insert(handover.links.begin(), simulation.links.front());
+  handover.path = [path = std::move(handover.path)](std::size_t from, std::size_t to) {
+    HandoverPath all = path(from, to);
+    for (HandoverPath::Crossing& crossing : all.crossings) ++crossing.link;
+    all.crossings.insert(all.crossings.begin(), {0, 1.0});
+    return all;
+  };
+  return simulation;
+}
+
 FastRun run_fast(const Case& drawn) { return oracle::run_fast(simulation_of(drawn), drawn.config.engine); }
 
 /// The same pools beside an instance of another kind, which has requests and links of its own. The records of what the
@@ -265,6 +280,23 @@ TEST_P(Handovers, BetweenReplicasThatGoDownAreThoseOfAPlainModel) {
   EXPECT_GT(reached_.whole, 0);
   EXPECT_GT(reached_.lost, 0);
   EXPECT_GT(reached_.again, 0);
+}
+
+TEST_P(Handovers, BesideCopiesOnALinkThatCarriesAll_AreAsAlone) {
+  const PolicyInfo& policy = *PolicyRegistry::instance().find(GetParam());
+  for (std::uint64_t seed = 1; seed <= random_cases(200); ++seed) {
+    SCOPED_TRACE(GetParam() + " seed " + std::to_string(seed));
+    const WholeModel model(1, 1, {}, static_cast<std::int32_t>(1 + seed % 3));
+    Case drawn;
+    draw(seed, policy, model, drawn);
+    Dice dice(seed + 8'000'000);
+    NaivePoolsConfig& config = drawn.config;
+    if (dice.chance(30)) {
+      config.failures = oracle::draw_failures(dice, config.engine.requests, config.gpu_blocks.size());
+    }
+    const FastRun beside = oracle::run_fast(beside_copies(simulation_of(drawn)), drawn.config.engine);
+    ASSERT_NO_FATAL_FAILURE(oracle::expect_same_records(run_fast(drawn).records, beside.records));
+  }
 }
 
 // One replica computes prompts and one answers: which of several comes first at one instant is left open.
