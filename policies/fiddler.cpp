@@ -5,9 +5,8 @@
 // shared/experts.md, 8.4; the rule of the choice is known from summaries of the paper.
 //
 //   placement   as many experts of all layers as fit, in order of their popularity; they never move
-//   choice      s tokens on an expert that is not on the GPU: the CPU computes them in alpha s. If that is more than
-//   the
-//               copy and the GPU's time, its weights are copied to the GPU, computed there, and not kept
+//   choice      s tokens use an expert that is not on the GPU: the CPU computes them in alpha s. If that is more than
+//               the copy and the GPU's time, the expert is copied to the GPU, computed there, and not kept
 //   time        the GPU takes its experts by number, with a blocking copy from memory that is not page-locked before
 //               each that is not there. Then the CPU takes its own. With policy.overlap both go on side by side
 #include <fmt/format.h>
@@ -28,7 +27,6 @@ constexpr const char* kExperts = "policy.gpu_experts";
 constexpr const char* kTokenTime = "policy.cpu_token_time";
 constexpr const char* kConstants = "policy.constants";
 constexpr const char* kOverlap = "policy.overlap";
-constexpr const char* kPageable = "policy.pageable";
 /// Of the public code: the CPU's time for a token, and the GPU's for an expert, its copy included.
 constexpr double kPublishedCpu = 7.0;
 constexpr double kPublishedGpu = 70.0;
@@ -40,9 +38,8 @@ class Fiddler final : public ExpertLayers {
         resident_(most_popular(experts(), on_gpu)),
         published_(settings.get<std::string>(kConstants) == "published"),
         overlap_(settings.get<bool>(kOverlap)),
-        slower_(1.0 / settings.get<double>(kPageable)) {
-    const double reading = static_cast<double>(experts().gpus * experts().bytes.count()) / cpu().bandwidth;
-    token_seconds_ = settings.has(kTokenTime) ? to_seconds(settings.get<Duration>(kTokenTime)) : reading;
+        slower_(pageable_slowdown(settings)) {
+    token_seconds_ = settings.has(kTokenTime) ? to_seconds(settings.get<Duration>(kTokenTime)) : cpu_reading_seconds(1);
     const CopyTime copy = deployment.model->copy(Stream::h2d, experts().matrices, experts().bytes, CopyMechanism::many);
     copied_seconds_ = to_seconds(copy.launch) + to_seconds(copy.transfer) * slower_;
   }
@@ -125,14 +122,7 @@ PolicyInfo info() {
        .default_value = "false",
        .doc = "true: CPU and GPU compute side by side; false: the CPU's experts follow the GPU's",
        .source = "false: efeslab/fiddler (227715b); true: Spillway"},
-      {.name = kPageable,
-       .type = ParameterType::real,
-       .unit = "fraction",
-       .default_value = "0.55",
-       .minimum = 0.01,
-       .maximum = 1.0,
-       .doc = "Bandwidth of a copy from memory that is not page-locked, as a share of one that is",
-       .source = "14.4 of 26.2 GB/s on one machine (a third party's measurement, shared/experts.md 8.1)"},
+      pageable_parameter(),
       cpu_efficiency_parameter("0.6", "as for llama-cpp-moe; no measurement of Fiddler's kernel was found"),
       host_memory_parameter()};
   for (Parameter& parameter : cpu_call_parameters()) info.parameters.push_back(std::move(parameter));
@@ -143,8 +133,9 @@ PolicyInfo info() {
   };
   info.layout = [](const Deployment& deployment, const Settings& settings) {
     static_cast<void>(expert_cpu(deployment, settings));
-    const Bytes placeholder = deployment.experts->bytes;
-    return lay_out_popular(deployment, settings, kExperts, deployment.experts->all(), placeholder);
+    const ExpertDeployment& experts = *deployment.experts;
+    const Bytes buffer = experts.bytes;  // one expert is copied at a time
+    return lay_out_popular(deployment, settings, kExperts, experts.all(), buffer);
   };
   return info;
 }

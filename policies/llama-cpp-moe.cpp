@@ -6,15 +6,14 @@
 //
 //   placement   the experts of the first N layers by number are on the host. Layers without experts count, and match
 //               nothing. Routers, shared experts, attention and norms are on the GPU.
-//   T < 32      tokens of the iteration: the hidden states go to the CPU, which computes the experts in use; the
+//   T < 32      tokens of the iteration: the hidden states go to the CPU, which computes the experts in use. Its
 //   outputs
-//               come back; the GPU waits
-//   T >= 32     the GPU waits for the ids of the experts in use, copies these, and computes. Consecutive ids are one
-//   run,
-//               and a run is one copy for each matrix. Copies are on the compute stream, so none overlaps compute, and
-//               nothing is kept. The expected number of runs of D of E experts is D (E - D + 1) / E.
-//   copies      with the file mapped into memory, weights are not page-locked, so copies take 1 / policy.pageable as
-//   long
+//               come back, and the GPU waits for them
+//   T >= 32     the ids of the experts in use go to the host, their weights to the GPU, which then computes.
+//   Consecutive
+//               ids are one run, and a run is one copy for each matrix. Copies are on the compute stream: none overlaps
+//               compute, and nothing is kept. The expected number of runs of D of E experts is D (E - D + 1) / E
+//   copies      take 1 / policy.pageable times as long where the file is mapped into memory: it is not page-locked
 #include <fmt/format.h>
 
 #include <cmath>
@@ -32,7 +31,6 @@ namespace {
 constexpr const char* kLayers = "policy.n_cpu_moe";
 constexpr const char* kMinBatch = "policy.op_offload_min_batch";
 constexpr const char* kMap = "policy.mmap";
-constexpr const char* kPageable = "policy.pageable";
 
 /// Layers with experts among the first `layers` of the model.
 std::int32_t expert_layers(const ExpertDeployment& experts, std::int64_t layers) {
@@ -81,7 +79,7 @@ class LlamaCppMoe final : public ExpertLayers {
       : ExpertLayers(deployment, capacity, layers > 0 ? expert_cpu(deployment, settings) : ExpertCpu{}),
         away_(expert_layers(*deployment.experts, layers)),
         min_batch_(settings.get<std::int64_t>(kMinBatch)),
-        slower_(settings.get<bool>(kMap) ? 1.0 / settings.get<double>(kPageable) : 1.0) {}
+        slower_(settings.get<bool>(kMap) ? pageable_slowdown(settings) : 1.0) {}
 
  private:
   void gate(std::int32_t layer, std::span<const ExpertUse> used, CopySink& sink) override {
@@ -148,14 +146,7 @@ PolicyInfo info() {
        .default_value = "true",
        .doc = "true: the model's file is mapped into memory, so its weights are not page-locked; false: they are",
        .source = "llama.cpp, on by default; false: --no-mmap"},
-      {.name = kPageable,
-       .type = ParameterType::real,
-       .unit = "fraction",
-       .default_value = "0.55",
-       .minimum = 0.01,
-       .maximum = 1.0,
-       .doc = "Bandwidth of a copy from memory that is not page-locked, as a share of one that is",
-       .source = "14.4 of 26.2 GB/s on one machine (a third party's measurement, shared/experts.md 8.1)"},
+      pageable_parameter(),
       cpu_efficiency_parameter("0.6",
                                "slope of gpt-oss-20b by --n-cpu-moe on dual-channel DDR4-3200: 32 of 51 GB/s (a "
                                "third party's measurement, shared/experts.md 8.8)"),

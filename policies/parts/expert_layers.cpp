@@ -13,6 +13,7 @@ namespace spillway {
 namespace {
 
 constexpr const char* kCpuEfficiency = "policy.cpu_efficiency";
+constexpr const char* kPageable = "policy.pageable";
 constexpr const char* kSync = "policy.sync";
 constexpr const char* kCpuStart = "policy.cpu_start";
 constexpr const char* kBlocks = "experts.blocks";  // of Layout::chosen
@@ -71,6 +72,19 @@ Parameter cpu_efficiency_parameter(const std::string& standard, const std::strin
           .source = source};
 }
 
+Parameter pageable_parameter() {
+  return {.name = kPageable,
+          .type = ParameterType::real,
+          .unit = "fraction",
+          .default_value = "0.55",
+          .minimum = 0.01,
+          .maximum = 1.0,
+          .doc = "Bandwidth of a copy from memory that is not page-locked, as a share of one that is",
+          .source = "14.4 of 26.2 GB/s on one machine (a third party's measurement, shared/experts.md 8.1)"};
+}
+
+double pageable_slowdown(const Settings& settings) { return 1.0 / settings.get<double>(kPageable); }
+
 std::vector<Parameter> cpu_call_parameters() {
   const auto time = [](const char* name, const char* standard, const char* doc, const char* source) {
     return Parameter{.name = name,
@@ -116,7 +130,8 @@ std::vector<FigureDefinition> expert_figures() {
        "The same of experts that the layer waited for: they were copied to the GPU."},
       {"expert_cpu_fraction", "fraction", "The same of experts that the CPU computed."},
       {"late_prefetch_fraction", "fraction",
-       "The same of experts whose copy had been started for a prediction and had not ended."},
+       "The same of experts whose copy had been started before the router chose, and had not ended. They are counted "
+       "as copied or as computed by the CPU, too."},
       {"unused_prefetches",
        "experts",
        "Experts that were copied for a prediction and were not used, in the whole run.",
@@ -218,8 +233,6 @@ void ExpertLayers::call_cpu(CopySink& sink, std::int64_t experts, Duration time,
 void ExpertLayers::at_layer_start(std::int32_t /*layer*/, std::int32_t /*sub_batch*/, CopySink& /*sink*/) {
   entered_ = false;
 }
-
-void ExpertLayers::at_layers_end(CopySink& /*sink*/) { entered_ = false; }
 
 void ExpertLayers::at_copy_done(const Copy& copy, CopySink& sink) {
   switch (copy.tag) {

@@ -45,6 +45,10 @@ struct ExpertCpu {
 };
 /// policy.cpu_efficiency: share of the peak of one socket's memory at which experts are read.
 [[nodiscard]] Parameter cpu_efficiency_parameter(const std::string& standard, const std::string& source);
+/// policy.pageable: bandwidth of copies from memory that is not page-locked, as a share of one that is.
+[[nodiscard]] Parameter pageable_parameter();
+/// How many times as long such a copy takes.
+[[nodiscard]] double pageable_slowdown(const Settings& settings);
 /// policy.sync and policy.cpu_start.
 [[nodiscard]] std::vector<Parameter> cpu_call_parameters();
 /// As these parameters state it. Throws ConfigError when the host states no peak of its memory, or no rate of matrix
@@ -118,7 +122,7 @@ class ExpertLayers : public LayerPolicy, protected LayerRule {
     std::int64_t resident = 0;  // on the GPU before the gate
     std::int64_t loaded = 0;
     std::int64_t on_cpu = 0;
-    std::int64_t late = 0;    // prefetched, and still on the way at the gate
+    std::int64_t late = 0;    // on the way already, but not there at the gate
     std::int64_t unused = 0;  // prefetched for nothing
     Bytes demanded{};
     Bytes prefetched{};
@@ -131,9 +135,8 @@ class ExpertLayers : public LayerPolicy, protected LayerRule {
   [[nodiscard]] bool ready(std::int32_t /*layer*/, std::int32_t /*sub_batch*/) const final { return true; }
   [[nodiscard]] bool works_in_layers() const final { return true; }
   [[nodiscard]] LayerWork work(std::int32_t layer, std::int32_t sub_batch, CopySink& sink) final;
-  void at_layers_end(CopySink& sink) final;
 
-  /// A step of a layer, in the order of which the GPU takes them.
+  /// A step of a layer. The GPU takes them in order.
   struct Piece {
     Duration time{};  // on the GPU
     bool arithmetic = false;

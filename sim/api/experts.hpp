@@ -78,7 +78,6 @@ struct ExpertDeployment {
   double gpu_bandwidth = 0.0;              // bytes/s at which the GPU reads weights
   double gpu_flops = 0.0;                  // FLOP/s that its matrix products reach
   double dram_peak = 0.0;                  // bytes/s, of the channels of one socket; 0: unknown
-  std::int64_t sockets = 1;                // of the host
   RateByRows cpu_flops{};                  // of one socket; empty: unknown
   std::int64_t gpus = 1;                   // of the group: its host computes whole experts, once for all of them
   ExpertActivation* activation = nullptr;  // valid for the whole run; null while a layout is planned

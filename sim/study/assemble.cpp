@@ -188,6 +188,7 @@ class Assembler {
   }
 
   bool load_experts() {
+    if (!policy().places_experts && !refuse_unused_choice()) return false;
     const std::string& load = text("expert_load");
     if (!llm_.experts) {
       if (load == "balanced") return true;
@@ -197,6 +198,19 @@ class Assembler {
     }
     if (!problems_.attempt([&] { expert_load_ = hwmodels::read_expert_load(load, llm_.experts->count); })) return false;
     return !policy().places_experts || choose_experts();
+  }
+
+  /// experts.* describe a draw, which only policies that place experts make.
+  bool refuse_unused_choice() {
+    bool unused = true;
+    for (const char* const key : {"experts.skew", "experts.locality", "experts.lookahead"}) {
+      const ResolvedKey& given = assembly_.config.key(key);
+      if (given.text == given.parameter.default_value) continue;  // a result's configuration states defaults, too
+      problems_.add(fmt::format("{} has no effect: policy {} keeps every expert on the GPU", key, policy().name), key,
+                    "leave it out, or choose a policy that places experts, as policy.weights=llama-cpp-moe");
+      unused = false;
+    }
+    return unused;
   }
 
   /// How the routers choose, for a policy that places experts.
@@ -218,17 +232,15 @@ class Assembler {
     };
     choice.skew = given("experts.skew", few ? 0.3 : 0.65);
     choice.locality = given("experts.locality", few ? 0.2 : 0.4);
-    switch (expert_load_.kind()) {
-      case hwmodels::ExpertLoad::Kind::shares:
-        if (text("expert_load") != "balanced") choice.shares = expert_load_.expert_shares();
-        break;
-      default:
-        problems_.add(
-            fmt::format("policy {} draws which experts are used, and expert_load={} says how many rows they get",
-                        policy().name, text("expert_load")),
-            "expert_load", "give experts.skew instead, or a file of shares");
-        return false;
+    if (expert_load_.kind() != hwmodels::ExpertLoad::Kind::shares) {
+      problems_.add(
+          fmt::format("policy {} draws which experts are used, and expert_load={} says how many rows they get",
+                      policy().name, text("expert_load")),
+          "expert_load", "give experts.skew instead, or a file of shares");
+      return false;
     }
+    // balanced is the default; experts.skew states what popularity is then.
+    if (text("expert_load") != "balanced") choice.shares = expert_load_.expert_shares();
     expert_load_ = hwmodels::ExpertLoad::elsewhere();
     assembly_.instance.experts = std::move(choice);
     return true;
@@ -255,7 +267,6 @@ class Assembler {
     experts.gpus = tensor_parallel();
     if (hardware_.host) {
       const hwmodels::HostProfile& host = *hardware_.host;
-      experts.sockets = host.sockets;
       if (host.dram_peak) experts.dram_peak = host.dram_peak->value() / static_cast<double>(host.sockets);
       std::vector<RateByRows::Point> rates;
       for (const auto& [rows, flops] : host.gemm_flops) rates.push_back({static_cast<double>(rows), flops});

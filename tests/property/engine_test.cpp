@@ -383,11 +383,18 @@ TEST_P(EveryPolicy, TwoRunsGiveTheSameRecords) {
   }
 }
 
+/// Times of experts in whole nanoseconds: a byte takes one, times `scale`, and arithmetic none.
+void in_whole_nanoseconds(std::int64_t scale, NaiveConfig& config) {
+  if (!config.deployment.experts) return;
+  ExpertDeployment& experts = *config.deployment.experts;
+  experts.gpu_bandwidth = experts.dram_peak = 1e9 / static_cast<double>(scale);
+  experts.gpu_flops = 1e18;
+  experts.cpu_flops = RateByRows({{1, 1e18}});
+}
+
 // If arrivals, costs, time-outs, horizon and durations in the settings are k times longer, every instant is k times
 // later and nothing else changes.
 TEST_P(EveryPolicy, ScalingTimeScalesTheRun) {
-  // Experts are read at shares of the memory's rate: their times are no whole numbers and do not scale exactly.
-  if (policy().places_experts) return;
   constexpr std::int64_t kScale = 7;
   const WholeModel model = WholeModel::of(policy());
   const WholeModel slow = WholeModel::of(policy(), kScale);
@@ -395,11 +402,19 @@ TEST_P(EveryPolicy, ScalingTimeScalesTheRun) {
     SCOPED_TRACE(seed);
     Settings settings;
     NaiveConfig config;
-    oracle::draw_case(seed, policy(), model, 1, settings, config);
+    // Rates that are shares of others would give times that do not scale exactly.
+    const auto whole = [](oracle::Dice&, Settings& drawn) {
+      for (const char* const key : {"policy.cpu_efficiency", "policy.pageable"}) {
+        if (drawn.has(key)) drawn.set(key, 1.0);
+      }
+    };
+    oracle::draw_case(seed, policy(), model, 1, settings, config, whole);
+    in_whole_nanoseconds(1, config);
     const FastRun base = run_fast(config);
     Settings slow_settings;
     NaiveConfig slow_config;
-    oracle::draw_case(seed, policy(), slow, kScale, slow_settings, slow_config);
+    oracle::draw_case(seed, policy(), slow, kScale, slow_settings, slow_config, whole);
+    in_whole_nanoseconds(kScale, slow_config);
     const FastRun scaled = run_fast(slow_config);
     ASSERT_EQ(base.records.size(), scaled.records.size());
     for (std::size_t i = 0; i < base.records.size(); ++i) {
