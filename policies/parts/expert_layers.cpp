@@ -4,9 +4,9 @@
 
 #include <utility>
 
-#include "policies/parts/host_memory.hpp"
 #include "policies/parts/layer_figures.hpp"
 #include "policies/parts/quantities.hpp"
+#include "policies/parts/weight_layers.hpp"
 #include "sim/core/error.hpp"
 
 namespace spillway {
@@ -16,7 +16,6 @@ constexpr const char* kCpuEfficiency = "policy.cpu_efficiency";
 constexpr const char* kPageable = "policy.pageable";
 constexpr const char* kSync = "policy.sync";
 constexpr const char* kCpuStart = "policy.cpu_start";
-constexpr const char* kBlocks = "experts.blocks";  // of Layout::chosen
 
 }  // namespace
 
@@ -24,42 +23,21 @@ Bytes beside_dense_weights(const Deployment& deployment) {
   return deployment.memory - (deployment.weights - deployment.experts->all_bytes());
 }
 
-Bytes least_kv_of(const Deployment& deployment) {
-  return deployment.gpu_kv_given ? std::max(deployment.block_bytes, deployment.gpu_kv) : deployment.block_bytes;
-}
-
 Layout lay_out_experts(const Deployment& deployment, const Settings& settings, const ExpertPlacement& placement) {
   const ExpertDeployment& experts = *deployment.experts;
-  const Bytes on_host = experts.bytes * placement.on_host;
-  const std::optional<Bytes> host = host_memory(deployment, settings);
-  if (host && on_host > *host) {
-    throw ConfigError::infeasible(
-        fmt::format("{} experts of {:.1f} MB on the host are {:.2f} GB for each GPU; the host has {:.2f} GB for them",
-                    placement.on_host, megabytes(experts.bytes), gigabytes(on_host), gigabytes(*host)),
-        "policy.host_memory", "keep more experts on the GPU, or use a host with more memory");
-  }
   const Bytes dense = deployment.weights - experts.all_bytes();
-  const Bytes taken = dense + experts.bytes * placement.on_gpu + placement.buffers;
-  const Bytes least = least_kv_of(deployment);
-  if (taken + least > deployment.memory) {
-    throw ConfigError::infeasible(
-        fmt::format("{} experts of {:.1f} MB on the GPU, {:.2f} GB of other weights, {:.2f} GB of buffers and {} of "
-                    "{:.3f} GB take {:.2f} GB of the {:.2f} GB that the engine may use beside its activations",
-                    placement.on_gpu, megabytes(experts.bytes), gigabytes(dense), gigabytes(placement.buffers),
-                    deployment.gpu_kv_given ? "KV" : "one KV block", gigabytes(least), gigabytes(taken + least),
-                    gigabytes(deployment.memory)),
-        deployment.gpu_kv_given ? "memory.gpu_kv" : "hardware",
-        placement.lower + ", raise tensor_parallel, or use hardware with more memory");
-  }
-  const Bytes left = deployment.memory - taken;
-  const Bytes kv = deployment.gpu_kv_given ? std::min(left, deployment.gpu_kv) : left;
-  const Blocks blocks(kv / deployment.block_bytes);
-  Layout layout{.blocks = blocks, .most = blocks, .host = on_host, .weights = taken, .terms = placement.terms};
-  layout.chosen.set(kBlocks, blocks.count());
-  return layout;
+  const double each = megabytes(experts.bytes);
+  return lay_out_weights(
+      deployment, settings,
+      {.gpu = dense + experts.bytes * placement.on_gpu + placement.buffers,
+       .host = experts.bytes * placement.on_host,
+       .on_gpu = fmt::format("{} experts of {:.1f} MB on the GPU, {:.2f} GB of other weights, {:.2f} GB of buffers",
+                             placement.on_gpu, each, gigabytes(dense), gigabytes(placement.buffers)),
+       .on_host = fmt::format("{} experts of {:.1f} MB", placement.on_host, each),
+       .terms = placement.terms,
+       .less_host = "keep more experts on the GPU",
+       .less_gpu = placement.lower});
 }
-
-Blocks laid_out_blocks(const Deployment& deployment) { return Blocks(deployment.chosen.get<std::int64_t>(kBlocks)); }
 
 Parameter cpu_efficiency_parameter(const std::string& standard, const std::string& source) {
   return {.name = kCpuEfficiency,
@@ -68,7 +46,9 @@ Parameter cpu_efficiency_parameter(const std::string& standard, const std::strin
           .default_value = standard,
           .minimum = 0.01,
           .maximum = 1.0,
-          .doc = "Share of the peak of one socket's memory channels at which the CPU reads experts",
+          .doc =
+              "Share of the peak of one socket's memory channels at which the CPU reads experts. Copies between host "
+              "and GPU take from the same memory: both together get at most the host's dram_bandwidth",
           .source = source};
 }
 

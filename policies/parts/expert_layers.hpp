@@ -29,12 +29,8 @@ struct ExpertPlacement {
 /// The layout of a placement. Throws ConfigError, with the arithmetic, when GPU or host has too little memory.
 [[nodiscard]] Layout lay_out_experts(const Deployment& deployment, const Settings& settings,
                                      const ExpertPlacement& placement);
-/// KV blocks of a layout that lay_out_experts() made, from its `chosen`.
-[[nodiscard]] Blocks laid_out_blocks(const Deployment& deployment);
 /// Memory of the GPU that weights outside the experts leave; < 0 when they do not fit.
 [[nodiscard]] Bytes beside_dense_weights(const Deployment& deployment);
-/// KV that a layout must leave on the GPU: memory.gpu_kv, or one block.
-[[nodiscard]] Bytes least_kv_of(const Deployment& deployment);
 
 /// How the host's CPU computes experts.
 struct ExpertCpu {

@@ -2,17 +2,9 @@
 
 #include <fmt/format.h>
 
+#include "policies/parts/weight_layers.hpp"
+
 namespace spillway {
-namespace {
-
-constexpr Tokens kContext{32768};
-
-}  // namespace
-
-Bytes default_kv_of(const Deployment& deployment) {
-  if (deployment.gpu_kv_given) return least_kv_of(deployment);
-  return deployment.block_bytes * blocks_for(kContext, deployment.block_tokens).count();
-}
 
 Parameter gpu_experts_parameter(const std::string& name, const std::string& of, const std::string& source) {
   return {.name = name,
@@ -37,8 +29,11 @@ Layout lay_out_popular(const Deployment& deployment, const Settings& settings, c
                         fmt::format("give at most {}: then all experts are on the GPU", all));
     }
     if (on_gpu < least) {
-      throw ConfigError(fmt::format("{}={}, and a token uses {} experts of a layer", key, on_gpu, experts.top_k), key,
-                        fmt::format("give at least {}", least));
+      const bool of_prompt = least > experts.top_k;
+      throw ConfigError(
+          fmt::format("{}={}, and a {} {} experts of a layer", key, on_gpu,
+                      of_prompt ? "prompt may use all" : "token uses", of_prompt ? experts.count : experts.top_k),
+          key, fmt::format("give at least {}", least));
     }
   } else {
     const Bytes room = beside_dense_weights(deployment) - buffers - default_kv_of(deployment);

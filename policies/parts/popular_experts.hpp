@@ -62,7 +62,5 @@ class ResidentExperts {
 /// Layout::chosen has the number under `key`.
 [[nodiscard]] Layout lay_out_popular(const Deployment& deployment, const Settings& settings, const std::string& key,
                                      std::int64_t all, Bytes buffers, std::int64_t each = 1, std::int64_t least = 0);
-/// KV that a default leaves on the GPU: memory.gpu_kv, or 32,768 tokens.
-[[nodiscard]] Bytes default_kv_of(const Deployment& deployment);
 
 }  // namespace spillway

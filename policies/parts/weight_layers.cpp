@@ -17,7 +17,48 @@ std::string named(std::int32_t layers, std::int32_t interval) {
                                             : fmt::format("offloading interval {}", interval);
 }
 
+constexpr const char* kBlocks = "weights.blocks";  // of Layout::chosen
+constexpr Tokens kContext{32768};
+
 }  // namespace
+
+Bytes least_kv_of(const Deployment& deployment) {
+  return deployment.gpu_kv_given ? std::max(deployment.block_bytes, deployment.gpu_kv) : deployment.block_bytes;
+}
+
+Bytes default_kv_of(const Deployment& deployment) {
+  if (deployment.gpu_kv_given) return least_kv_of(deployment);
+  return deployment.block_bytes * blocks_for(kContext, deployment.block_tokens).count();
+}
+
+Layout lay_out_weights(const Deployment& deployment, const Settings& settings, const WeightPlacement& placement) {
+  const std::optional<Bytes> host = host_memory(deployment, settings);
+  if (host && placement.host > *host) {
+    throw ConfigError::infeasible(
+        fmt::format("{} on the host are {:.2f} GB for each GPU; the host has {:.2f} GB for them", placement.on_host,
+                    gigabytes(placement.host), gigabytes(*host)),
+        "policy.host_memory", placement.less_host + ", or use a host with more memory");
+  }
+  const Bytes least = least_kv_of(deployment);
+  if (placement.gpu + least > deployment.memory) {
+    throw ConfigError::infeasible(
+        fmt::format("{} and {} of {:.3f} GB take {:.2f} GB of the {:.2f} GB that the engine may use beside its "
+                    "activations",
+                    placement.on_gpu, deployment.gpu_kv_given ? "KV" : "one KV block", gigabytes(least),
+                    gigabytes(placement.gpu + least), gigabytes(deployment.memory)),
+        deployment.gpu_kv_given ? "memory.gpu_kv" : "hardware",
+        placement.less_gpu + ", raise tensor_parallel, or use hardware with more memory");
+  }
+  const Bytes left = deployment.memory - placement.gpu;
+  const Bytes kv = deployment.gpu_kv_given ? std::min(left, deployment.gpu_kv) : left;
+  const Blocks blocks(kv / deployment.block_bytes);
+  Layout layout{
+      .blocks = blocks, .most = blocks, .host = placement.host, .weights = placement.gpu, .terms = placement.terms};
+  layout.chosen.set(kBlocks, blocks.count());
+  return layout;
+}
+
+Blocks laid_out_blocks(const Deployment& deployment) { return Blocks(deployment.chosen.get<std::int64_t>(kBlocks)); }
 
 Parameter host_memory_parameter() {
   return {

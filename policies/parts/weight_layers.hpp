@@ -17,6 +17,28 @@ namespace spillway {
 /// `policy.host_memory` of policies whose weights live on the host.
 [[nodiscard]] Parameter host_memory_parameter();
 
+/// Where the weights of a deployment are.
+struct WeightPlacement {
+  Bytes gpu{};              // all weights on the GPU, buffers for others included
+  Bytes host{};             // weights on the host
+  std::string on_gpu{};     // what takes `gpu`: "24 experts of 9.4 MB on the GPU, 3.10 GB of other weights"
+  std::string on_host{};    // what takes `host`: "104 experts of 9.4 MB"
+  std::string terms{};      // of the layout, one line
+  std::string less_host{};  // how to need less memory on the host
+  std::string less_gpu{};   // and on the GPU
+};
+
+/// KV that a layout must leave on the GPU: memory.gpu_kv, or one block.
+[[nodiscard]] Bytes least_kv_of(const Deployment& deployment);
+/// KV that a default leaves on the GPU: memory.gpu_kv, or 32,768 tokens.
+[[nodiscard]] Bytes default_kv_of(const Deployment& deployment);
+/// The layout of a placement. Layout::chosen has the KV blocks. Throws ConfigError, with the arithmetic, when GPU or
+/// host has too little memory.
+[[nodiscard]] Layout lay_out_weights(const Deployment& deployment, const Settings& settings,
+                                     const WeightPlacement& placement);
+/// KV blocks of such a layout.
+[[nodiscard]] Blocks laid_out_blocks(const Deployment& deployment);
+
 /// Memory of one GPU and its host by offloading interval. Intervals are those of weight_stream.hpp. O(1) unless noted.
 class WeightRoom {
  public:

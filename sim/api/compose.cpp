@@ -296,6 +296,8 @@ PolicyInfo compose_weights(const PolicyInfo& base, const PolicyInfo& weights) {
   info.shares_prefixes = base.shares_prefixes && weights.shares_prefixes;
   info.streams.weights = true;
   info.places_experts = weights.places_experts;
+  info.expert_patterns = weights.expert_patterns;
+  info.unequal_layers = weights.unequal_layers;
   if (weights.default_engine) info.default_engine = weights.default_engine;
   info.engine_defaults = merged(weights.engine_defaults, base.engine_defaults);
   if (!beside) {

@@ -38,6 +38,15 @@ class ExpertActivation {
   [[nodiscard]] virtual std::span<const std::int32_t> by_popularity(std::int32_t layer) const = 0;
   /// Probability that a token uses an expert. Constant.
   [[nodiscard]] virtual double popularity(std::int32_t layer, std::int32_t expert) const = 0;
+
+  /// Kinds of requests, each of which has popular experts of its own.
+  [[nodiscard]] virtual std::int32_t patterns() const { return 1; }
+  /// Share of the iteration's tokens whose requests are of a kind.
+  [[nodiscard]] virtual double pattern_share(std::int32_t /*pattern*/) const { return 1.0; }
+  /// Probability that a token of such a request uses an expert. Constant.
+  [[nodiscard]] virtual double popularity_in(std::int32_t /*pattern*/, std::int32_t layer, std::int32_t expert) const {
+    return popularity(layer, expert);
+  }
 };
 
 /// Rate of matrix products by rows of one product: straight lines between points, constant outside.

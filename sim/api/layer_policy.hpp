@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -17,6 +18,13 @@
 
 namespace spillway {
 
+/// A tensor of a transformer layer, as vLLM and SGLang store it: projections of one input are one tensor, and so are
+/// the same matrices of all routed experts.
+struct LayerTensor {
+  Bytes bytes{};
+  bool experts = false;  // of routed experts
+};
+
 /// Memory and speed of one GPU and its host, from which a policy plans its layout before a run. All sizes are per GPU.
 struct Deployment {
   const ExecutionModel* model = nullptr;     // valid for the whole run
@@ -28,6 +36,9 @@ struct Deployment {
   // Their single matrices, in the order of a checkpoint. Quantised ones may add up to a little less than layer_weights.
   std::vector<Bytes> attention_matrices{};
   std::vector<Bytes> mlp_matrices{};
+  std::vector<std::vector<LayerTensor>> tensors{};  // of each layer, in the order of its modules
+  /// Share of the routed experts of a layer that an iteration of so many tokens uses, as expert_load has it.
+  std::function<double(std::int64_t tokens)> active_experts{};
   Bytes block_bytes{};  // KV of one block, all layers
   Tokens block_tokens{16};
   Bytes gpu_kv{};             // for KV: memory.gpu_kv, or `memory` less the weights (may be < 0)

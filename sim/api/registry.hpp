@@ -70,6 +70,9 @@ struct PolicyInfo {
   /// It decides where routed experts are and who computes them: the model must have some, and the execution model times
   /// none of them. Its layers may be of different sizes.
   bool places_experts = false;
+  std::int32_t expert_patterns = 1;  // default of experts.patterns
+  /// It plans each layer by itself (Deployment::tensors), so that they may be of different sizes.
+  bool unequal_layers = false;
   Streams streams{};  // what its layer policy moves; two policies that move the same do not compose
   /// The engine file (hwmodels/engines) whose CPU times the policy uses unless `engine` names another.
   std::function<std::string(const Settings&)> default_engine;

@@ -328,6 +328,7 @@ void Instance::start(SimTime now) {
   ledger_.started(now);
   if (lends_ != nullptr) runner_.share_memory(lends_->take_busy());
   const Blocks stored = host_ ? host_->take_stores() : Blocks(0);
+  if (draw_ && draw_->patterns() > 1) mix_experts();
   if (stepped_) {
     runner_.begin(shapes(), now, stored);
   } else {
@@ -335,6 +336,17 @@ void Instance::start(SimTime now) {
   }
   // Layers take lent memory when the iteration begins.
   if (borrows_ != nullptr) report_held(/*copying=*/true);
+}
+
+void Instance::mix_experts() {
+  pattern_tokens_.assign(static_cast<std::size_t>(draw_->patterns()), 0);
+  const auto count = [this](std::int32_t m, std::int64_t tokens) {
+    const std::int32_t pattern = expert_pattern(members_[m].id.serial, draw_->patterns());
+    pattern_tokens_[static_cast<std::size_t>(pattern)] += tokens;
+  };
+  visit_decodes(staged_decodes_, [&](std::int32_t m) { count(m, 1); });
+  for (const std::int32_t m : chunk_members_) count(m, members_[m].staged.count());
+  draw_->mix(pattern_tokens_);
 }
 
 bool Instance::announce() {

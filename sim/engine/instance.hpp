@@ -394,6 +394,8 @@ class Instance final : public View, private Decision {
   [[nodiscard]] bool stage();
   /// Tells the scheduler of the requests that it does not know yet. Returns whether there were any.
   bool announce();
+  /// Tells the draw of experts of which kinds the requests of the iteration are.
+  void mix_experts();
   void report_shrunk_tiers();
   /// The iteration in flight has been executed, perhaps ahead of time.
   void executed(const ExecutedIteration& iteration);
@@ -436,6 +438,7 @@ class Instance final : public View, private Decision {
   const KvLayout kv_;
   const TierGraph graph_;
   const std::unique_ptr<ExpertDraw> draw_;
+  std::vector<std::int64_t> pattern_tokens_;  // of the iteration, by kind of request
   const Deployment deployment_;
   const std::string policy_name_;
   const std::vector<FigureDefinition>& figures_;

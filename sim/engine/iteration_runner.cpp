@@ -442,7 +442,7 @@ LinkTimes IterationRunner::copied_until(SimTime now) {
 
 LinkBytes IterationRunner::issued() const {
   return {executor_.issued(Stream::h2d), executor_.issued(Stream::d2h), executor_.issued(Stream::peer_in),
-          executor_.issued(Stream::peer_out)};
+          executor_.issued(Stream::peer_out), executor_.issued(Stream::cpu)};
 }
 
 LinkBytes IterationRunner::drain() {
@@ -453,7 +453,7 @@ LinkBytes IterationRunner::drain() {
   if (std::exchange(part(kCpuAttention).rule, nullptr) != nullptr) rules_.set(kCpuAttention, nullptr);
   executor_.run_copies(last, kNever);
   return {executor_.use(Stream::h2d).bytes, executor_.use(Stream::d2h).bytes, executor_.use(Stream::peer_in).bytes,
-          executor_.use(Stream::peer_out).bytes};
+          executor_.use(Stream::peer_out).bytes, executor_.use(Stream::cpu).bytes};
 }
 
 }  // namespace spillway

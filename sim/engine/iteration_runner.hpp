@@ -22,18 +22,19 @@
 
 namespace spillway {
 
-/// Bytes on the links to the host and to other GPUs.
+/// Bytes on the links to the host and to other GPUs, and those that the host's CPU reads.
 struct LinkBytes {
   Bytes h2d{};
   Bytes d2h{};
   Bytes peer_in{};
   Bytes peer_out{};
+  Bytes cpu{};
   bool operator==(const LinkBytes&) const = default;
   friend LinkBytes operator+(const LinkBytes& a, const LinkBytes& b) {
-    return {a.h2d + b.h2d, a.d2h + b.d2h, a.peer_in + b.peer_in, a.peer_out + b.peer_out};
+    return {a.h2d + b.h2d, a.d2h + b.d2h, a.peer_in + b.peer_in, a.peer_out + b.peer_out, a.cpu + b.cpu};
   }
   friend LinkBytes operator-(const LinkBytes& a, const LinkBytes& b) {
-    return {a.h2d - b.h2d, a.d2h - b.d2h, a.peer_in - b.peer_in, a.peer_out - b.peer_out};
+    return {a.h2d - b.h2d, a.d2h - b.d2h, a.peer_in - b.peer_in, a.peer_out - b.peer_out, a.cpu - b.cpu};
   }
 };
 /// Time in which a copy was under way on each link to the host, and KV of requests on any link.

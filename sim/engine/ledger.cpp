@@ -180,6 +180,7 @@ void Ledger::book_iteration(SimTime end) {
   totals_.moved_d2h += share(iteration_.issued.d2h, part, length);
   totals_.moved_peer_in += share(iteration_.issued.peer_in, part, length);
   totals_.moved_peer_out += share(iteration_.issued.peer_out, part, length);
+  totals_.read_by_cpu += share(iteration_.issued.cpu, part, length);
   totals_.kv_waited_for += share(iteration_.request_stall, part, length);
   book_copying(iteration_.copying, iteration_.start, end, iteration_.end, totals_.kv_copied_beside);
   if (streams_layers_) totals_.layers->stall_time += to_seconds(share(iteration_.layer_stall, part, length));
@@ -246,7 +247,7 @@ void Ledger::check_links(const LinkBytes& carried, const LinkBytes& after_them) 
   const auto text = [](const LinkBytes& bytes) {
     return std::to_string(bytes.h2d.count()) + " bytes from the host, " + std::to_string(bytes.d2h.count()) +
            " to it, " + std::to_string(bytes.peer_in.count()) + " from other GPUs and " +
-           std::to_string(bytes.peer_out.count()) + " to them";
+           std::to_string(bytes.peer_out.count()) + " to them, and the CPU read " + std::to_string(bytes.cpu.count());
   };
   SPILLWAY_CHECK(carried == all,
                  "the links carried " + text(carried) + "; the iterations were charged with " + text(all));

@@ -753,7 +753,7 @@ class Simulation final : public InstanceSink, public Journeys::Run {
     for (std::size_t i = 0; i < replicas_.size(); ++i) {
       const EngineTotals& totals = *replicas_[i].totals;
       const std::array<Bytes, kLinks> moved{totals.moved_h2d, totals.moved_d2h, totals.moved_peer_in,
-                                            totals.moved_peer_out};
+                                            totals.moved_peer_out, totals.read_by_cpu};
       const auto routes = config_.instances[i].route.all();
       for (std::size_t lane = 0; lane < moved.size(); ++lane) {
         for (const LinkCrossing& crossing : *routes[lane]) {

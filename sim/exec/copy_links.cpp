@@ -69,8 +69,8 @@ void CopyLinks::fill_own() {
   known_.clear();
   own_idle_ = traffic_.empty() && duplex_[0] == 1.0 && duplex_[1] == 1.0;
   // At one byte per second no shared link matters.
-  lone_ = {fill({{1.0, -1.0, -1.0, -1.0}})[0], fill({{-1.0, 1.0, -1.0, -1.0}})[1]};
-  duplexed_ = fill({{1.0, 1.0, -1.0, -1.0}});
+  lone_ = {fill({{1.0, -1.0, -1.0, -1.0, -1.0}})[0], fill({{-1.0, 1.0, -1.0, -1.0, -1.0}})[1]};
+  duplexed_ = fill({{1.0, 1.0, -1.0, -1.0, -1.0}});
 }
 
 CopyLinks::Demands CopyLinks::demands_of(const TransferSizes& transfers) {

@@ -1,6 +1,7 @@
 // The links that the copies of one instance cross, and how much they slow the copies down.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -16,8 +17,9 @@
 
 namespace spillway {
 
-/// Streams whose copies cross links: h2d, d2h, peer_in, peer_out, in this order wherever there is a value for each.
-inline constexpr std::size_t kLinks = 4;
+/// Streams whose copies cross links: h2d, d2h, peer_in, peer_out, cpu, in this order wherever there is a value for
+/// each.
+inline constexpr std::size_t kLinks = 5;
 
 /// How the copies of an instance reach the host and other GPUs: the instance has links of its own, and crosses some
 /// that others may cross, too. Crossings are those of its tensor-parallel group, in the list of shared links; a stream
@@ -27,11 +29,14 @@ struct CopyRoute {
   std::vector<LinkCrossing> d2h{};
   std::vector<LinkCrossing> peer_in{};
   std::vector<LinkCrossing> peer_out{};
+  std::vector<LinkCrossing> cpu{};  // what the CPU reads: of the host's memory; empty: nothing slows it down
   [[nodiscard]] std::array<const std::vector<LinkCrossing>*, kLinks> all() const {
-    return {&h2d, &d2h, &peer_in, &peer_out};
+    return {&h2d, &d2h, &peer_in, &peer_out, &cpu};
   }
-  [[nodiscard]] std::array<std::vector<LinkCrossing>*, kLinks> all() { return {&h2d, &d2h, &peer_in, &peer_out}; }
-  [[nodiscard]] bool shares() const { return !(h2d.empty() && d2h.empty() && peer_in.empty() && peer_out.empty()); }
+  [[nodiscard]] std::array<std::vector<LinkCrossing>*, kLinks> all() { return {&h2d, &d2h, &peer_in, &peer_out, &cpu}; }
+  [[nodiscard]] bool shares() const {
+    return std::ranges::any_of(all(), [](const auto* crossings) { return !crossings->empty(); });
+  }
 };
 
 /// The copies that transfer at an instant; null: none.
@@ -46,7 +51,7 @@ struct TransferSize {
 using TransferSizes = std::array<TransferSize, kLinks>;
 [[nodiscard]] TransferSizes sizes_of(const Transfers& transfers);
 
-/// The copies of one instance are up to four flows, one per stream, whose rates are shares of their own speed alone:
+/// The copies of one instance are up to five flows, one per stream, whose rates are shares of their own speed alone:
 ///
 ///   own link    of each stream, capacity 1: one copy uses all of it, however fast its mechanism is
 ///   duplex cap  of h2d and d2h, while both transfer: capacity 1 / CopySharing. The profile measures both directions
@@ -79,6 +84,8 @@ class CopyLinks {
   /// Nothing slows an expected copy down.
   [[nodiscard]] bool idle() const { return own_idle_ && !contended_; }
   [[nodiscard]] bool shares() const { return shares_; }
+  /// The streams that links may slow down are the first ones of kLinks.
+  [[nodiscard]] std::size_t streams() const { return route_.cpu.empty() ? kLinks - 1 : kLinks; }
   /// How much the two directions of the host link slow each other down: `both` transfer, or one.
   [[nodiscard]] const Slowdowns& on_host_link(bool both) const { return both ? duplexed_ : lone_; }
   /// How much the transfers, all expected, slow each other down when no other instance copies. Valid until the next
@@ -93,7 +100,7 @@ class CopyLinks {
 
  private:
   struct Demands {
-    std::array<double, kLinks> rate{-1.0, -1.0, -1.0, -1.0};  // bytes/s; < 0: no transfer
+    std::array<double, kLinks> rate{-1.0, -1.0, -1.0, -1.0, -1.0};  // bytes/s; < 0: no transfer
   };
   static Demands demands_of(const TransferSizes& transfers);
   Flows add_flows(Links& all, const Demands& demands) const;

@@ -174,7 +174,7 @@ void Executor::issue(const Copy& copy) {
   const std::size_t at = lane(copy.stream);
   CopyStream& stream = copies_[at];
   if (at >= lanes_used_) lanes_used_ = kLanes;
-  if (at >= links_used_ && at < kLinks) links_used_ = kLinks;
+  if (at >= links_used_ && at < links_.streams()) links_used_ = links_.streams();
   const bool starts = !stream.busy();
   if (starts) charge_stall(copy.stream, stream.free_since(), now_);
   issued_[at] += copy.bytes;
@@ -182,7 +182,7 @@ void Executor::issue(const Copy& copy) {
   if (copy.owner == kRequestCopies && for_requests_++ == 0) for_requests_since_ = now_;
   if (!others_copy_) links_.expect(copy);
   stream.issue(copy, now_);
-  if (!starts || at >= kLinks) return;
+  if (!starts || at >= links_.streams()) return;
   // Copies that share nothing but the host link can wait for others of this instant.
   shares_due_ = shares_host_link_only();
   if (!shares_due_) share_links();
@@ -281,7 +281,7 @@ void Executor::run_copies(LayerRule* rule, SimTime until) {
     const Copy copy = next.complete();
     --copies_under_way_;
     if (busy == Duration{}) count_timeless(copy);
-    if (copy.stream != Stream::cpu) share_links();
+    if (lane(copy.stream) < links_.streams()) share_links();
     use_of(copy.stream).busy += busy;
     use_of(copy.stream).bytes += copy.bytes;
     if (copy.owner == kRequestCopies && --for_requests_ == 0) copied_for_requests_ += now_ - for_requests_since_;

@@ -131,6 +131,11 @@ void largest_remainder(std::span<const double> weights, std::int64_t total, std:
   }
 }
 
+std::int32_t expert_pattern(std::uint32_t serial, std::int32_t patterns) {
+  std::uint64_t state = serial;
+  return static_cast<std::int32_t>(split_mix(state) % static_cast<std::uint64_t>(patterns));
+}
+
 ExpertDraw::ExpertDraw(const ExpertChoice& choice) : choice_(choice) {
   SPILLWAY_CHECK(choice.count > 0 && 0 < choice.top_k && choice.top_k <= choice.count,
                  "a draw of more experts than a layer has");
@@ -139,25 +144,63 @@ ExpertDraw::ExpertDraw(const ExpertChoice& choice) : choice_(choice) {
   for (std::size_t rank = 0; rank < count; ++rank) {
     weights[rank] = portable_exp(-choice.skew * portable_log(real(static_cast<std::int64_t>(rank) + 1)));
   }
+  shares_.assign(index(choice.patterns), 1.0 / real(choice.patterns));
   layers_.resize(index(choice.layers));
   for (std::size_t l = 0; l < layers_.size(); ++l) {
     Layer& layer = layers_[l];
-    layer.ranking.resize(count);
-    std::iota(layer.ranking.begin(), layer.ranking.end(), 0);
+    const auto by_number = [count] {
+      std::vector<std::int32_t> order(count);
+      std::iota(order.begin(), order.end(), 0);
+      return order;
+    };
     if (choice.shares.empty()) {
-      std::uint64_t state = mixed(choice.seed, l + 1);
-      for (std::size_t i = count; i > 1; --i) std::swap(layer.ranking[i - 1], layer.ranking[split_mix(state) % i]);
       const std::vector<double> by_rank = water_filling(weights, choice.top_k);
-      layer.pi.resize(count);
-      for (std::size_t rank = 0; rank < count; ++rank) layer.pi[index(layer.ranking[rank])] = by_rank[rank];
+      for (std::uint64_t pattern = 0; pattern < shares_.size(); ++pattern) {
+        std::uint64_t state = mixed(pattern == 0 ? choice.seed : mixed(choice.seed, pattern), l + 1);
+        std::vector<std::int32_t> order = by_number();
+        for (std::size_t i = count; i > 1; --i) std::swap(order[i - 1], order[split_mix(state) % i]);
+        std::vector<double>& pi = layer.of_pattern.emplace_back(count);
+        for (std::size_t rank = 0; rank < count; ++rank) pi[index(order[rank])] = by_rank[rank];
+        if (pattern == 0) layer.ranking = std::move(order);
+      }
     } else {
-      layer.pi = water_filling(choice.shares, choice.top_k);
-      std::ranges::stable_sort(layer.ranking, [&](std::int32_t a, std::int32_t b) {
-        return choice.shares[index(a)] > choice.shares[index(b)];
-      });
+      layer.of_pattern.push_back(water_filling(choice.shares, choice.top_k));
     }
+    layer.profile = layer.of_pattern.front();
+    if (choice.patterns > 1) mean_of_patterns(layer, layer.profile);
+    if (choice.patterns > 1 || !choice.shares.empty()) {
+      layer.ranking = by_number();
+      const std::vector<double>& popularity = choice.shares.empty() ? layer.profile : choice.shares;
+      std::ranges::stable_sort(
+          layer.ranking, [&](std::int32_t a, std::int32_t b) { return popularity[index(a)] > popularity[index(b)]; });
+    }
+    layer.pi = layer.profile;
     layer.before.assign(count, 0.0);
     layer.d.resize(count);
+  }
+}
+
+void ExpertDraw::mean_of_patterns(const Layer& layer, std::vector<double>& pi) const {
+  for (std::size_t e = 0; e < pi.size(); ++e) {
+    pi[e] = 0.0;
+    for (std::size_t pattern = 0; pattern < shares_.size(); ++pattern) {
+      pi[e] += shares_[pattern] * layer.of_pattern[pattern][e];
+    }
+  }
+}
+
+void ExpertDraw::mix(std::span<const std::int64_t> tokens) {
+  const auto all = real(std::accumulate(tokens.begin(), tokens.end(), std::int64_t{0}));
+  bool changed = false;
+  for (std::size_t pattern = 0; pattern < shares_.size(); ++pattern) {
+    const double share = real(tokens[pattern]) / all;
+    changed |= std::exchange(shares_[pattern], share) != share;
+  }
+  if (!changed) return;
+  for (Layer& layer : layers_) {
+    mean_of_patterns(layer, layer.pi);
+    layer.for_decodes = -1;
+    layer.all_used_for = -1;
   }
 }
 

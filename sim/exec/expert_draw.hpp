@@ -18,6 +18,9 @@
 //                         largest remainder, 1 <= n_e <= T_d + T_n, where
 //                           mu_e = m_e rho_e + (T_d - m_e)(1-q) pi_e + T_n pi_e
 //           all active    without a draw where the sum of 1 - d_e is below 0.5, by a millionth at least
+// Requests may be of several kinds, each with an order of popularity of its own. pi_e is then the mean over the tokens
+// of the iteration, as if each of them were of a kind by chance: exact while all are of one kind.
+//
 // The part of n_e that decodes is m_e of the next iteration, scaled down where their sum would exceed k T_d. Of
 // sequences that leave, m_e loses their share; one that ends its prompt, or comes back, adds pi_e.
 //
@@ -69,14 +72,21 @@ struct ExpertChoice {
   double skew = 0.0;             // s
   std::vector<double> shares{};  // popularity by expert, instead of `skew`; the same in all layers
   double locality = 0.0;         // q, [0, 1)
+  std::int32_t patterns = 1;     // kinds of requests; 1 with `shares`
   double lookahead = 0.8;        // share of the experts in use that the gate of the layer before predicts, of as many
   std::uint64_t seed = 0;
 };
+
+/// The kind of a request, by its number: 0 to patterns - 1, in no order.
+[[nodiscard]] std::int32_t expert_pattern(std::uint32_t serial, std::int32_t patterns);
 
 class ExpertDraw final : public ExpertActivation {
  public:
   explicit ExpertDraw(const ExpertChoice& choice);
 
+  /// The next iteration has so many tokens of requests of each kind. O(layers * experts * patterns) when their shares
+  /// have changed.
+  void mix(std::span<const std::int64_t> tokens);
   /// An iteration with this shape begins: O(layers); O(layers * experts) when sequences have come or gone.
   void begin(const BatchShape& shape);
 
@@ -87,16 +97,25 @@ class ExpertDraw final : public ExpertActivation {
     return at(layer).ranking;
   }
   [[nodiscard]] double popularity(std::int32_t layer, std::int32_t expert) const override {
-    return at(layer).pi[static_cast<std::size_t>(expert)];
+    return at(layer).profile[static_cast<std::size_t>(expert)];
+  }
+  [[nodiscard]] std::int32_t patterns() const override { return choice_.patterns; }
+  [[nodiscard]] double pattern_share(std::int32_t pattern) const override {
+    return shares_[static_cast<std::size_t>(pattern)];
+  }
+  [[nodiscard]] double popularity_in(std::int32_t pattern, std::int32_t layer, std::int32_t expert) const override {
+    return at(layer).of_pattern[static_cast<std::size_t>(pattern)][static_cast<std::size_t>(expert)];
   }
 
  private:
   /// What a layer's experts are and did; vectors by expert.
   struct Layer {
-    std::vector<std::int32_t> ranking{};  // experts by popularity
-    std::vector<double> pi{};
-    std::vector<double> before{};             // m
-    std::vector<std::int32_t> with_before{};  // the experts whose m is not 0, ascending
+    std::vector<std::vector<double>> of_pattern{};  // pi of each kind of requests
+    std::vector<double> profile{};                  // their mean
+    std::vector<std::int32_t> ranking{};            // experts by this mean
+    std::vector<double> pi{};                       // of the iteration
+    std::vector<double> before{};                   // m
+    std::vector<std::int32_t> with_before{};        // the experts whose m is not 0, ascending
     // For T_d = for_decodes, T_n = for_fresh and an m of 0: d, its sum, 1 - d, and the factor of the latter for m = 1.
     std::int64_t for_decodes = -1;
     std::int64_t for_fresh = -1;
@@ -112,6 +131,8 @@ class ExpertDraw final : public ExpertActivation {
   [[nodiscard]] const Layer& at(std::int32_t layer) const { return layers_[static_cast<std::size_t>(layer)]; }
   /// So many sequences without a choice of their own have joined; of all, the share `kept` is left.
   void count_before(Layer& layer, double joined, double kept);
+  /// pi of tokens of these shares.
+  void mean_of_patterns(const Layer& layer, std::vector<double>& pi) const;
   void draw(Layer& layer, std::int32_t number);
   /// A token uses k experts, so `sum`, of all d, must not be less.
   void raise_to_top_k(Layer& layer, std::int64_t sum);
@@ -122,6 +143,7 @@ class ExpertDraw final : public ExpertActivation {
 
   ExpertChoice choice_;
   std::vector<Layer> layers_;
+  std::vector<double> shares_;  // of the iteration's tokens, by kind of request
   std::int64_t iteration_ = -1;
   std::int64_t decodes_ = 0;         // T_d
   std::int64_t fresh_ = 0;           // T_n

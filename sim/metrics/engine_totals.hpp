@@ -92,6 +92,7 @@ struct EngineTotals {
   Bytes moved_d2h{};
   Bytes moved_peer_in{};  // from other GPUs
   Bytes moved_peer_out{};
+  Bytes read_by_cpu{};  // KV or weights
   // Time in which KV of requests was under way, without copies of layers and of attention on the CPU.
   Duration kv_copied_beside{};  // an iteration ran, whether or not it waited
   Duration kv_waited_for{};     // of that, the time in which the iteration waited for these copies
@@ -142,6 +143,7 @@ struct EngineTotals {
     moved_d2h += other.moved_d2h;
     moved_peer_in += other.moved_peer_in;
     moved_peer_out += other.moved_peer_out;
+    read_by_cpu += other.read_by_cpu;
     kv_copied_beside += other.kv_copied_beside;
     kv_waited_for += other.kv_waited_for;
     kv_copied_idle += other.kv_copied_idle;

@@ -176,7 +176,8 @@ class Assembler {
       return refuse("it places routed experts, and the model has none",
                     "use policy.weights=select-n, which streams layers");
     }
-    const bool equal_layers = !policy().places_experts || policy().streams.kv;
+    const bool each = policy().places_experts || policy().unequal_layers;
+    const bool equal_layers = !each || policy().streams.kv;
     if (streams && !unequal.empty() && equal_layers) {
       return refuse(fmt::format("it plans with layers of equal size, and the model has {}", unequal),
                     "use a policy that keeps all layers on the GPU, such as vllm");
@@ -203,7 +204,7 @@ class Assembler {
   /// experts.* describe a draw, which only policies that place experts make.
   bool refuse_unused_choice() {
     bool unused = true;
-    for (const char* const key : {"experts.skew", "experts.locality", "experts.lookahead"}) {
+    for (const char* const key : {"experts.skew", "experts.locality", "experts.lookahead", "experts.patterns"}) {
       const ResolvedKey& given = assembly_.config.key(key);
       if (given.text == given.parameter.default_value) continue;  // a result's configuration states defaults, too
       problems_.add(fmt::format("{} has no effect: policy {} keeps every expert on the GPU", key, policy().name), key,
@@ -230,6 +231,8 @@ class Assembler {
     const auto given = [this](const char* key, double standard) {
       return settings().has(key) ? settings().get<double>(key) : standard;
     };
+    choice.patterns = static_cast<std::int32_t>(settings().has("experts.patterns") ? integer("experts.patterns")
+                                                                                   : policy().expert_patterns);
     choice.skew = given("experts.skew", few ? 0.3 : 0.65);
     choice.locality = given("experts.locality", few ? 0.2 : 0.4);
     if (expert_load_.kind() != hwmodels::ExpertLoad::Kind::shares) {
@@ -240,7 +243,15 @@ class Assembler {
       return false;
     }
     // balanced is the default; experts.skew states what popularity is then.
-    if (text("expert_load") != "balanced") choice.shares = expert_load_.expert_shares();
+    if (text("expert_load") != "balanced") {
+      choice.shares = expert_load_.expert_shares();
+      if (settings().has("experts.patterns") && choice.patterns > 1) {
+        problems_.add("a file of shares says how popular each expert is, whatever the request", "experts.patterns",
+                      "leave it out, or leave out expert_load");
+        return false;
+      }
+      choice.patterns = 1;
+    }
     expert_load_ = hwmodels::ExpertLoad::elsewhere();
     assembly_.instance.experts = std::move(choice);
     return true;
@@ -273,6 +284,42 @@ class Assembler {
       experts.cpu_flops = RateByRows(std::move(rates));
     }
     return experts;
+  }
+
+  /// The tensors of each layer, of one GPU.
+  [[nodiscard]] std::vector<std::vector<LayerTensor>> layer_tensors() const {
+    const auto tensors_of = [this](const hwmodels::LayerKind& kind) {
+      std::vector<LayerTensor> tensors;
+      for (const hwmodels::Matrix& matrix : llm_.attention_projections(tensor_parallel())) {
+        tensors.push_back({llm_.linear_bytes(matrix, hwmodels::LinearPart::attention)});
+      }
+      const auto add_mlp = [&](std::int64_t width, hwmodels::LinearPart part, std::int64_t times) {
+        for (const hwmodels::Matrix& matrix : llm_.mlp_projections(width)) {
+          tensors.push_back({llm_.linear_bytes(matrix, part) * times, part == hwmodels::LinearPart::expert});
+        }
+      };
+      if (!kind.routed) {
+        add_mlp(llm_.ffn / tensor_parallel(), hwmodels::LinearPart::mlp, 1);
+        return tensors;
+      }
+      const hwmodels::Matrix router = llm_.router_matrix();
+      tensors.push_back({Bytes(router.inputs * router.outputs * llm_.dtype_bytes)});
+      add_mlp(llm_.expert_width_per_gpu(parallelism()), hwmodels::LinearPart::expert,
+              llm_.experts_per_gpu(parallelism()));
+      if (llm_.experts->shared_width > 0) {
+        add_mlp(llm_.experts->shared_width / tensor_parallel(), hwmodels::LinearPart::mlp, 1);
+        if (llm_.experts->shared_gate) tensors.push_back({Bytes(llm_.hidden * llm_.dtype_bytes)});
+      }
+      return tensors;
+    };
+    std::vector<std::vector<LayerTensor>> tensors;
+    for (std::int64_t layer = 0; layer < llm_.layers; ++layer) {
+      const hwmodels::LayerKind kind = llm_.kinds.empty()
+                                           ? hwmodels::LayerKind{.routed = llm_.experts.has_value()}
+                                           : llm_.kinds[llm_.kind_of_layer[static_cast<std::size_t>(layer)]];
+      tensors.push_back(tensors_of(kind));
+    }
+    return tensors;
   }
 
   bool choose_lenders() {
@@ -314,6 +361,26 @@ class Assembler {
       route.h2d = links.crossings(gpus_at(position), &hwmodels::GpuPaths::host, hwmodels::LinkDirection::in);
       route.d2h = links.crossings(gpus_at(position), &hwmodels::GpuPaths::host, hwmodels::LinkDirection::out);
       if (lenders_.lend()) Lenders::cross(links, gpus_at(position), lenders_of(position), route);
+    }
+    if (policy().places_experts) cross_dram();
+  }
+  /// Experts that the CPU reads, and copies from and to the host, share the memory of a socket. The replicas of a
+  /// server are spread over its sockets.
+  void cross_dram() {
+    if (!hardware_.host) return;
+    InstancePlan& plan = assembly_.instance;
+    const std::int64_t sockets = std::min<std::int64_t>(hardware_.host->sockets, plan.per_server);
+    const std::size_t first = plan.links.size();
+    for (std::int64_t socket = 0; socket < sockets; ++socket) {
+      plan.links.emplace_back(hardware_.host->dram_bandwidth.value() / static_cast<double>(hardware_.host->sockets));
+      plan.link_names.push_back(fmt::format("socket-{}-dram", socket));
+    }
+    for (std::int64_t position = 0; position < plan.per_server; ++position) {
+      CopyRoute& route = plan.routes[static_cast<std::size_t>(position)];
+      const std::size_t link = first + static_cast<std::size_t>(position * sockets / plan.per_server);
+      route.h2d.push_back({link, gpus_each()});
+      route.d2h.push_back({link, gpus_each()});
+      route.cpu.push_back({link, 1});
     }
   }
   /// The GPUs of the replica at a position on a server.
@@ -739,6 +806,16 @@ class Assembler {
     const auto mlp = llm_.experts ? hwmodels::LinearPart::expert : hwmodels::LinearPart::mlp;
     for (const hwmodels::Matrix& matrix : llm_.mlp_matrices(parallelism())) {
       deployment.mlp_matrices.push_back(llm_.linear_bytes(matrix, mlp));
+    }
+    if (policy().unequal_layers) deployment.tensors = layer_tensors();
+    if (policy().unequal_layers && llm_.experts) {
+      const std::int64_t ranks = parallelism().expert;
+      const double each = static_cast<double>(llm_.experts->count / ranks);
+      deployment.active_experts =
+          [rank = hwmodels::MostLoadedRank(expert_load_, llm_.experts->top_k, llm_.experts->count, ranks), each,
+           groups = parallelism().data](std::int64_t tokens) {
+            return std::min(1.0, rank.at(tokens * groups).active / each);
+          };
     }
     deployment.block_bytes = capacity_.block_bytes;
     deployment.block_tokens = Tokens(integer("memory.block_tokens"));

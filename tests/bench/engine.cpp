@@ -71,7 +71,9 @@ void policy(benchmark::State& state, const std::string& policy) {
         "policy=" + policy,    "workload.trace=sharegpt", "workload.requests=200000", "workload.rate=1000",
         "workload.clients=16", "engine.max_num_seqs=128", "engine.max_model_len=4096"};
     // A policy that streams layers needs a host.
-    if (PolicyRegistry::instance().find(policy)->layout) arguments.emplace_back("hardware=hgx-h100-8");
+    const PolicyInfo& info = *PolicyRegistry::instance().find(policy);
+    if (info.layout) arguments.emplace_back("hardware=hgx-h100-8");
+    if (info.places_experts) arguments.emplace_back("model=qwen3-30b-a3b");
     return run_once(arguments);
   });
 }
@@ -200,6 +202,18 @@ void neo(benchmark::State& state, const std::string& policy) {
 }
 BENCHMARK_CAPTURE(neo, pipelined, "neo")->Unit(benchmark::kMillisecond);
 BENCHMARK_CAPTURE(neo, fastdecode, "fastdecode")->Unit(benchmark::kMillisecond);
+
+/// 58 layers of 256 experts, one request after the other: iterations of one token that decodes, or of a prompt of 512.
+void experts(benchmark::State& state, const std::string& policy) {
+  const bool decodes = state.range(0) == 1;
+  measure(state, [&] {
+    return run_once({"policy=" + policy, "model=deepseek-v3", "hardware=hgx-b200-8", "workload.trace=uniform",
+                     "workload.arrival=all-at-once", "workload.concurrency=1",
+                     fmt::format("workload.input_tokens={}", decodes ? 16 : 512),
+                     fmt::format("workload.output_tokens={}", decodes ? 1000 : 1),
+                     fmt::format("workload.requests={}", decodes ? 20 : 2000)});
+  });
+}
 
 /// Eight models on a server: each of four borrows memory of another one, whose bursts reclaim it again and again.
 void lending(benchmark::State& state) {
@@ -346,6 +360,13 @@ int main(int argc, char** argv) {
   for (const spillway::PolicyInfo* info : spillway::PolicyRegistry::instance().all()) {
     benchmark::RegisterBenchmark(("policy/" + info->name).c_str(), spillway::cli::policy, info->name)
         ->Unit(benchmark::kMillisecond);
+    if (info->places_experts) {
+      benchmark::RegisterBenchmark(("experts/" + info->name).c_str(), spillway::cli::experts, info->name)
+          ->ArgName("decode")
+          ->Arg(1)
+          ->Arg(0)
+          ->Unit(benchmark::kMillisecond);
+    }
     if (info->layout) continue;  // its KV is not the cache's alone
     benchmark::RegisterBenchmark(("policy_prefixes/" + info->name).c_str(), spillway::cli::policy_prefixes, info->name)
         ->Unit(benchmark::kMillisecond);

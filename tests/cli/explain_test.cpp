@@ -95,7 +95,8 @@ TEST(Explain, TheKeysOfWeightsNameTheirOwner) {
   EXPECT_THAT(
       cli::explanation("policy.weights"),
       HasSubstr(
-          "one of none, deepspeed, expert-cache, fiddler, ktransformers, llama-cpp-moe, mixtral-offloading, select-n"));
+          "one of none, deepspeed, expert-cache, fiddler, ktransformers, llama-cpp-moe, mixtral-offloading, select-n, "
+          "vllm-prefetch, vllm-uva"));
   EXPECT_THAT(cli::explanation("flexgen"),
               HasSubstr("  refuses   policy.weights=select-n: policy flexgen streams the"));
 }

@@ -32,7 +32,7 @@ enum class Kind {
   link_change
 };
 
-constexpr std::array kLinks{Stream::h2d, Stream::d2h, Stream::peer_in, Stream::peer_out};
+constexpr std::array kLinks{Stream::h2d, Stream::d2h, Stream::peer_in, Stream::peer_out, Stream::cpu};
 
 struct Event {
   SimTime time{};

@@ -24,6 +24,7 @@ inline ExpertChoice choice_of(const PlainChoice& plain) {
           .layers = plain.layers,
           .skew = plain.skew,
           .locality = plain.locality,
+          .patterns = plain.patterns,
           .lookahead = plain.lookahead,
           .seed = plain.seed};
 }

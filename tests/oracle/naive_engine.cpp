@@ -1837,7 +1837,14 @@ class NaiveEngine final : public View, public NaiveReplica, private Decision {
       start = start + time.before;
       report_.layer += time.layer;
     }
-    if (draw_) draw_->begin(shapes.front());
+    if (draw_) {
+      std::vector<std::int64_t> kinds(static_cast<std::size_t>(draw_->patterns()));
+      for (const Request& r : requests_) {
+        if (r.live) kinds[draw_->pattern_of(r.id)] += r.staged + (r.runs_now ? 1 : 0);
+      }
+      if (kinds.size() > 1) draw_->mix(kinds);
+      draw_->begin(shapes.front());
+    }
     for (Streamer& streamer : links_.streamers) {
       streamer.rule = streamer.policy->begin(shapes.front(), report_.layer);
       streamer.owed = streamer.owed && streamer.rule != nullptr;

@@ -12,6 +12,7 @@
 #include "sim/api/execution_model.hpp"
 #include "sim/api/experts.hpp"
 #include "sim/core/random.hpp"
+#include "sim/core/request.hpp"
 
 namespace spillway::oracle {
 
@@ -21,6 +22,7 @@ struct PlainChoice {
   std::int32_t layers = 0;
   double skew = 0.0;
   double locality = 0.0;
+  std::int32_t patterns = 1;
   double lookahead = 0.8;
   std::uint64_t seed = 0;
 };
@@ -28,23 +30,41 @@ struct PlainChoice {
 /// The rules of the header, a layer at a time, with plain powers and sorted lists.
 class PlainDraw final : public ExpertActivation {
  public:
-  explicit PlainDraw(const PlainChoice& choice) : choice_(choice) {
+  explicit PlainDraw(const PlainChoice& choice)
+      : choice_(choice), shares_(static_cast<std::size_t>(choice.patterns), 1.0 / choice.patterns) {
     for (std::int32_t l = 0; l < choice.layers; ++l) {
       Layer& layer = layers_.emplace_back();
       std::vector<double> by_rank;
       for (std::int32_t rank = 1; rank <= choice.count; ++rank) by_rank.push_back(std::pow(rank, -choice.skew));
       fill(by_rank);
-      layer.ranking.resize(by_rank.size());
-      std::iota(layer.ranking.begin(), layer.ranking.end(), 0);
-      std::uint64_t state = choice.seed ^ (static_cast<std::uint64_t>(l + 1) * 0x9e3779b97f4a7c15U);
-      state = split_mix(state);
-      for (std::size_t i = by_rank.size(); i > 1; --i) {
-        std::swap(layer.ranking[i - 1], layer.ranking[split_mix(state) % i]);
+      layer.profile.assign(by_rank.size(), 0.0);
+      for (std::int32_t pattern = 0; pattern < choice.patterns; ++pattern) {
+        std::uint64_t seed = choice.seed;
+        if (pattern > 0) {
+          seed ^= static_cast<std::uint64_t>(pattern) * 0x9e3779b97f4a7c15U;
+          seed = split_mix(seed);
+        }
+        std::uint64_t state = seed ^ (static_cast<std::uint64_t>(l + 1) * 0x9e3779b97f4a7c15U);
+        state = split_mix(state);
+        std::vector<std::int32_t> order(by_rank.size());
+        std::iota(order.begin(), order.end(), 0);
+        for (std::size_t i = by_rank.size(); i > 1; --i) std::swap(order[i - 1], order[split_mix(state) % i]);
+        std::vector<double> pi(by_rank.size());
+        for (std::size_t rank = 0; rank < by_rank.size(); ++rank) {
+          pi[static_cast<std::size_t>(order[rank])] = by_rank[rank];
+        }
+        for (std::size_t e = 0; e < pi.size(); ++e) layer.profile[e] += pi[e] / choice.patterns;
+        layer.patterns.push_back(pi);
+        if (pattern == 0) layer.ranking = order;
       }
-      layer.pi.resize(by_rank.size());
-      for (std::size_t rank = 0; rank < by_rank.size(); ++rank) {
-        layer.pi[static_cast<std::size_t>(layer.ranking[rank])] = by_rank[rank];
+      if (choice.patterns > 1) {
+        std::iota(layer.ranking.begin(), layer.ranking.end(), 0);
+        std::stable_sort(layer.ranking.begin(), layer.ranking.end(), [&](std::int32_t a, std::int32_t b) {
+          return std::lround(1e9 * layer.profile[static_cast<std::size_t>(a)]) >
+                 std::lround(1e9 * layer.profile[static_cast<std::size_t>(b)]);
+        });
       }
+      layer.pi = layer.profile;
       layer.m.assign(layer.pi.size(), 0.0);
     }
   }
@@ -84,7 +104,32 @@ class PlainDraw final : public ExpertActivation {
     return layers_.at(static_cast<std::size_t>(number)).ranking;
   }
   [[nodiscard]] double popularity(std::int32_t number, std::int32_t expert) const override {
-    return layers_.at(static_cast<std::size_t>(number)).pi.at(static_cast<std::size_t>(expert));
+    return layers_.at(static_cast<std::size_t>(number)).profile.at(static_cast<std::size_t>(expert));
+  }
+  [[nodiscard]] std::int32_t patterns() const override { return choice_.patterns; }
+  [[nodiscard]] double pattern_share(std::int32_t pattern) const override {
+    return shares_.at(static_cast<std::size_t>(pattern));
+  }
+  [[nodiscard]] double popularity_in(std::int32_t pattern, std::int32_t number, std::int32_t expert) const override {
+    const Layer& one = layers_.at(static_cast<std::size_t>(number));
+    return one.patterns.at(static_cast<std::size_t>(pattern)).at(static_cast<std::size_t>(expert));
+  }
+
+  /// The kind of a request.
+  [[nodiscard]] std::size_t pattern_of(RequestId id) const {
+    std::uint64_t state = id.serial;
+    return split_mix(state) % static_cast<std::uint64_t>(choice_.patterns);
+  }
+  /// The next iteration has so many tokens of requests of each kind.
+  void mix(const std::vector<std::int64_t>& tokens) {
+    const double all = static_cast<double>(std::accumulate(tokens.begin(), tokens.end(), std::int64_t{0}));
+    for (std::size_t i = 0; i < tokens.size(); ++i) shares_[i] = static_cast<double>(tokens[i]) / all;
+    for (Layer& layer : layers_) {
+      std::fill(layer.pi.begin(), layer.pi.end(), 0.0);
+      for (std::size_t i = 0; i < tokens.size(); ++i) {
+        for (std::size_t e = 0; e < layer.pi.size(); ++e) layer.pi[e] += shares_[i] * layer.patterns[i][e];
+      }
+    }
   }
 
   /// An iteration of this shape begins.
@@ -153,6 +198,8 @@ class PlainDraw final : public ExpertActivation {
 
  private:
   struct Layer {
+    std::vector<std::vector<double>> patterns;
+    std::vector<double> profile;
     std::vector<double> pi;
     std::vector<double> m;
     std::vector<std::int32_t> ranking;
@@ -241,6 +288,7 @@ class PlainDraw final : public ExpertActivation {
   }
 
   PlainChoice choice_;
+  std::vector<double> shares_;
   std::vector<Layer> layers_;
   std::int64_t decodes_ = 0;
   std::int64_t fresh_ = 0;

@@ -74,15 +74,15 @@ inline std::vector<Real> plain_max_min(const std::vector<PlainFlow>& flows, cons
   return kept;
 }
 
-/// Ways of a copy: from the host, to it, from other GPUs, to them.
-inline constexpr std::size_t kWays = 4;
+/// Ways of a copy: from the host, to it, from other GPUs, to them; and what the CPU reads.
+inline constexpr std::size_t kWays = 5;
 /// Bytes/s of a copy on each way, or its share of them; < 0: none moves.
 using PlainRates = std::array<Real, kWays>;
 
 /// A link of a server: how many GPUs of the group cross it on each way.
 struct PlainTotal {
   double bytes_per_second = 0.0;
-  std::array<std::int64_t, kWays> gpus{1, 1, 0, 0};
+  std::array<std::int64_t, kWays> gpus{1, 1, 0, 0, 0};
 };
 
 /// What the copies of one group of GPUs cross.
@@ -104,7 +104,7 @@ inline PlainRates find_shares(const PlainSurroundings& around, const std::vector
     const Real weight = rates[way] > 0 ? 1 / rates[way] : 1;
     mine[way] = flows.size();
     flows.push_back({1, weight});
-    if (way >= 2) continue;  // links between GPUs have neither duplex caps nor other traffic
+    if (way >= 2) continue;  // only the host link has duplex caps and other traffic
     const Slowdown& duplex = way == 0 ? around.sharing.h2d : around.sharing.d2h;
     std::vector<Real> own{1};
     if (rates[1 - way] >= 0) own.push_back(static_cast<Real>(duplex.den) / static_cast<Real>(duplex.num));

@@ -27,6 +27,7 @@ Value draw_value(const Parameter& parameter, std::int64_t scale, Dice& dice) {
   // Layers here have four experts, of which a token uses two.
   if (parameter.name.ends_with(".slots") && dice.chance(60)) return dice.between(2, 4);
   if (parameter.name.ends_with(".gpu_experts") && dice.chance(60)) return dice.between(0, 4);
+  if (parameter.name.ends_with(".cpu_offload") && dice.chance(70)) return Bytes(100 * dice.between(0, 200));
   if (parameter.name.ends_with(".slots") || parameter.name.ends_with(".gpu_experts")) return std::monostate{};
   if (parameter.name.ends_with(".deferred_experts") || parameter.name.ends_with(".prefetch")) return dice.between(0, 2);
   if (parameter.name.ends_with(".gpu_prefill_threshold")) return dice.between(0, 20);
@@ -64,6 +65,7 @@ bool lay_out(const PolicyInfo& policy, const Settings& settings, const Execution
                       .layers = experts.expert_layers(),
                       .skew = 0.1 * static_cast<double>(dice.between(0, 15)),
                       .locality = 0.1 * static_cast<double>(dice.between(0, 9)),
+                      .patterns = policy.expert_patterns > 1 ? static_cast<std::int32_t>(dice.between(1, 4)) : 1,
                       .seed = static_cast<std::uint64_t>(dice.between(1, 1'000'000))};
   }
   try {
@@ -155,6 +157,10 @@ Deployment snug_deployment(const ExecutionModel& model, Blocks gpu_blocks, Bytes
   experts.dram_peak = 1e9;
   experts.cpu_flops = RateByRows({{1, 1e10}, {64, 1e11}});
   deployment.experts = experts;
+  const Bytes eighth(layer_weights.count() / 8);
+  deployment.tensors.assign(static_cast<std::size_t>(model.layers()),
+                            {{eighth * 3}, {layer_weights - eighth * 7}, {eighth * 3, true}, {eighth, true}});
+  deployment.active_experts = [](std::int64_t tokens) { return std::min(1.0, static_cast<double>(tokens) / 2.0); };
   return deployment;
 }
 

@@ -303,8 +303,8 @@ TEST_P(EveryPolicy, SharedLinksMatchTheNaiveEngine) {
     for (std::int64_t n = dice.between(0, 2); n > 0; --n) {
       const std::int64_t ways = dice.between(1, 3);
       const auto crossing = [&](bool crosses) { return crosses ? dice.between(1, gpus) : 0; };
-      config.links.totals.push_back(
-          {1e9 * static_cast<double>(dice.between(4, 160)), {crossing(ways != 1), crossing(ways != 2), 0, 0}});
+      config.links.totals.push_back({1e9 * static_cast<double>(dice.between(4, 160)),
+                                     {crossing(ways != 1), crossing(ways != 2), 0, 0, crossing(dice.chance(50))}});
     }
     for (std::int64_t n = dice.between(0, 2); n > 0; --n) {
       const SimTime from(dice.between(0, 20'000));

@@ -376,7 +376,7 @@ Case make_case(std::uint64_t seed) {
     const double bytes_per_second = static_cast<double>(random.in(50, 2000)) * 1e9 / static_cast<double>(c.scale);
     oracle::PlainTotal& total = c.around.links.totals.emplace_back();
     total = {bytes_per_second, {crossing(50), crossing(50), crossing(30), crossing(30)}};
-    total.gpus[static_cast<std::size_t>(random.in(0, 3))] = random.in(1, 4);
+    total.gpus[static_cast<std::size_t>(random.in(0, 4))] = random.in(1, 4);
   }
   std::stable_sort(c.changes.begin(), c.changes.end(), [](const auto& a, const auto& b) { return a.at < b.at; });
   return c;

@@ -40,6 +40,8 @@ class ScriptedRouters final : public ExpertActivation {
   std::vector<std::vector<ExpertUse>> used{};         // by layer with experts
   std::vector<std::vector<std::int32_t>> guesses{};   // by layer: what predicted() returns, the likeliest first
   std::vector<std::vector<std::int32_t>> rankings{};  // by layer
+  using Rows = std::vector<std::vector<double>>;      // by layer and expert
+  std::vector<Rows> kinds{};                          // of requests; the iteration's are of the first kind
 
   [[nodiscard]] std::int64_t tokens() const override { return batch; }
   [[nodiscard]] std::span<const ExpertUse> layer(std::int32_t layer) override { return at(used, layer); }
@@ -51,6 +53,13 @@ class ScriptedRouters final : public ExpertActivation {
     return at(rankings, layer);
   }
   [[nodiscard]] double popularity(std::int32_t, std::int32_t) const override { return 0.0; }
+  [[nodiscard]] std::int32_t patterns() const override { return std::max(1, static_cast<std::int32_t>(kinds.size())); }
+  [[nodiscard]] double pattern_share(std::int32_t pattern) const override { return pattern == 0 ? 1.0 : 0.0; }
+  [[nodiscard]] double popularity_in(std::int32_t pattern, std::int32_t layer, std::int32_t expert) const override {
+    return kinds.at(static_cast<std::size_t>(pattern))
+        .at(static_cast<std::size_t>(layer))
+        .at(static_cast<std::size_t>(expert));
+  }
 
  private:
   template <class T>
@@ -65,7 +74,8 @@ class ExpertBench {
   /// `deployment` states layers, experts and memory; the model must outlive the bench. `policy` is a registered name.
   /// Rankings by popularity: by number, unless they are stated.
   ExpertBench(const std::string& policy, const ExecutionModel& model, Deployment deployment,
-              const Overrides& overrides = {}, std::vector<std::vector<std::int32_t>> rankings = {})
+              const Overrides& overrides = {}, std::vector<std::vector<std::int32_t>> rankings = {},
+              std::vector<ScriptedRouters::Rows> kinds = {})
       : info_(*PolicyRegistry::instance().find(policy)),
         settings_(oracle::policy_settings(info_, overrides)),
         deployment_(std::move(deployment)) {
@@ -74,6 +84,7 @@ class ExpertBench {
     deployment_.chosen = layout_.chosen;
     deployment_.experts->activation = &routers;
     routers.rankings = std::move(rankings);
+    routers.kinds = std::move(kinds);
     if (routers.rankings.empty()) {
       std::vector<std::int32_t> by_number(static_cast<std::size_t>(deployment_.experts->count));
       std::iota(by_number.begin(), by_number.end(), 0);

@@ -104,10 +104,11 @@ TEST(ExpertDraw, AgreesWithAPlainModelOfItsRules) {
     choice.layers = 2;
     choice.skew = random.uniform() * 1.5;
     choice.locality = below(4) == 0 ? 0.0 : random.uniform() * 0.95;
+    choice.patterns = static_cast<std::int32_t>(1 + below(3));
     choice.seed = random.next_u64();
     ExpertDraw draw(choice);
-    oracle::PlainDraw plain(
-        {choice.count, choice.top_k, choice.layers, choice.skew, choice.locality, choice.lookahead, choice.seed});
+    oracle::PlainDraw plain({choice.count, choice.top_k, choice.layers, choice.skew, choice.locality, choice.patterns,
+                             choice.lookahead, choice.seed});
     std::int64_t decodes = 0;
     std::int64_t ended = 0;
     for (int iteration = 0; iteration < 60; ++iteration) {
@@ -120,6 +121,12 @@ TEST(ExpertDraw, AgreesWithAPlainModelOfItsRules) {
       ended = prompts ? below(2) : 0;
       BatchShape shape{.decode_sequences = decodes, .chunks = chunks, .sampled_sequences = decodes + ended};
       const std::int64_t fresh = prompts ? chunks.front().new_tokens.count() : 0;
+      if (choice.patterns > 1) {
+        std::vector<std::int64_t> kinds(static_cast<std::size_t>(choice.patterns));
+        for (std::int64_t token = 0; token < decodes + fresh; ++token) ++kinds[random.next_u64() % kinds.size()];
+        draw.mix(kinds);
+        plain.mix(kinds);
+      }
       draw.begin(shape);
       plain.begin(shape);
       for (std::int32_t l = 0; l < choice.layers; ++l) {

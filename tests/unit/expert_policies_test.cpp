@@ -2,52 +2,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tests/unit/expert_bench.hpp"
+#include "tests/unit/expert_units.hpp"
 
 namespace spillway {
 namespace {
 
 using testing::HasSubstr;
-
-constexpr double kUnit = 1e-6;  // a unit of time, s
-
-/// An expert of 1,000 bytes takes the GPU `gpu` units, and the CPU `cpu` units to read. Its arithmetic takes no time.
-Deployment small(std::int32_t layers, std::int32_t count, std::int32_t top_k, double gpu, double cpu) {
-  ExpertDeployment experts;
-  experts.count = count;
-  experts.top_k = top_k;
-  for (std::int32_t layer = 0; layer < layers; ++layer) experts.layers.push_back(layer);
-  experts.bytes = Bytes(1000);
-  experts.parameters = 1.0;
-  experts.gpu_bandwidth = gpu > 0.0 ? 1000.0 / (gpu * kUnit) : 1e18;
-  experts.gpu_flops = 1e18;
-  experts.dram_peak = 1000.0 / (cpu * kUnit);
-  experts.cpu_flops = RateByRows({{1, 1e18}});
-  Deployment deployment;
-  deployment.layers = layers;
-  deployment.weights = Bytes(100) + experts.all_bytes();
-  deployment.memory = Bytes(1'000'000);
-  deployment.block_bytes = Bytes(10);
-  deployment.gpu_kv = Bytes(1000);
-  deployment.gpu_kv_given = true;
-  deployment.experts = experts;
-  return deployment;
-}
-
-/// Layers of `layer` units; a copy of an expert takes `copy` units.
-ExpertModel model(std::int32_t layers, double layer, double copy) {
-  return {layers, round_seconds(layer * kUnit), copy > 0.0 ? 1000.0 / (copy * kUnit) : 1e18};
-}
-
-double units(Duration time) { return to_seconds(time) / kUnit; }
-
-const Overrides kNoCallTimes{
-    {"policy.cpu_efficiency", 1.0}, {"policy.sync", Duration(0)}, {"policy.cpu_start", Duration(0)}};
-
-Overrides with(Overrides overrides) {
-  overrides.insert(overrides.end(), kNoCallTimes.begin(), kNoCallTimes.end());
-  return overrides;
-}
 
 // Test 7: tokens (9, 10, 0, 30, 3), the last two resident. Published constants: 9 tokens take the CPU 63, less than 70;
 // 10 take it 70, a tie, which the GPU gets for 70; none costs nothing; residents cost nothing. One after the other:

@@ -1,0 +1,287 @@
+// MoE-Infinity: one cache for the experts of all layers. What requests like this one have used says which experts are
+// loaded ahead, and which leave.
+//
+// Source: Xue et al., arXiv 2401.14361 (4.5 to 5.2); EfficientMoE/MoE-Infinity (d617801), moe_infinity/models and
+// core/parallel/expert_dispatcher.cpp; rules as in shared/experts.md, 8.3.
+//
+//   history     the use of experts by earlier requests is stored as matrices, layers by experts. The one that is
+//               nearest to what a request has used so far predicts the rest. Here requests are of experts.patterns
+//               kinds, and every kind has been met before: once the routers of policy.matched_layers layers have
+//               chosen, the right matrix is found, and before that a wrong one. A batch has the mean of its requests'
+//   ahead       after each gate, experts of later layers in the order of share * (1 - (layer - running) / layers), one
+//               at a time, behind loads in demand. Each takes a free slot, or that of an expert less worth keeping.
+//               The first one that gets none ends it, until the next gate
+//   leaves      the least share * (1 - layer / layers), never an expert of the layer that runs
+//   compute     experts that are there, then the others as they arrive
+//   published   the public code loads nothing ahead for most models. The expert leaves that was used least since it was
+//               loaded; of equal ones the one with the lowest number, then of the first layer
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "policies/parts/expert_layers.hpp"
+#include "policies/parts/expert_matrix.hpp"
+#include "policies/parts/popular_experts.hpp"
+#include "policies/parts/weight_layers.hpp"
+#include "sim/api/registry.hpp"
+
+namespace spillway {
+namespace {
+
+constexpr const char* kSlots = "policy.gpu_experts";
+constexpr const char* kVariant = "policy.variant";
+constexpr const char* kPrefetch = "policy.prefetch";
+constexpr const char* kMatched = "policy.matched_layers";
+
+class MoeInfinity final : public ExpertLayers {
+ public:
+  MoeInfinity(const Deployment& deployment, const Settings& settings, std::int64_t slots, Blocks capacity)
+      : ExpertLayers(deployment, capacity),
+        published_(settings.get<std::string>(kVariant) == "published"),
+        prefetches_(!published_ && settings.get<bool>(kPrefetch)),
+        matched_(static_cast<std::int32_t>(settings.get<std::int64_t>(kMatched))),
+        layers_(experts().expert_layers()),
+        free_(slots),
+        state_(static_cast<std::size_t>(experts().all())),
+        uses_(state_.size()),
+        shares_(static_cast<std::size_t>(activation().patterns()), -1.0),
+        right_(layers_, experts().count),
+        wrong_(layers_, experts().count),
+        ahead_(static_cast<std::size_t>(layers_)) {
+    // At first those of the first layers are there.
+    for (std::int32_t layer = 0; layer < layers_; ++layer) {
+      for (std::int32_t expert = 0; expert < experts().count && free_ > 0; ++expert) {
+        --free_;
+        arrive({layer, expert});
+      }
+    }
+  }
+
+  [[nodiscard]] LayerRule* begin(const BatchShape& shape, Duration layer) override {
+    if (!published_) mix();
+    return ExpertLayers::begin(shape, layer);
+  }
+
+ private:
+  enum class State : std::uint8_t { away, coming, there };
+
+  [[nodiscard]] std::size_t at(const LayerExpert& one) const {
+    return static_cast<std::size_t>(one.layer) * static_cast<std::size_t>(experts().count) +
+           static_cast<std::size_t>(one.expert);
+  }
+
+  /// The matrices of the requests of the iteration.
+  void mix() {
+    bool changed = false;
+    for (std::int32_t kind = 0; kind < activation().patterns(); ++kind) {
+      const double share = activation().pattern_share(kind);
+      changed |= std::exchange(shares_[static_cast<std::size_t>(kind)], share) != share;
+    }
+    if (!changed) return;
+    const std::int32_t kinds = activation().patterns();
+    const auto of = [&](std::int32_t layer, std::int32_t expert, std::int32_t mistaken) {
+      double sum = 0.0;
+      for (std::int32_t kind = 0; kind < kinds; ++kind) {
+        sum += shares_[static_cast<std::size_t>(kind)] *
+               activation().popularity_in((kind + mistaken) % kinds, layer, expert);
+      }
+      return sum / experts().top_k;
+    };
+    right_.set([&](std::int32_t layer, std::int32_t expert) { return of(layer, expert, 0); });
+    wrong_.set([&](std::int32_t layer, std::int32_t expert) { return of(layer, expert, 1); });
+  }
+  [[nodiscard]] ExpertMatrix& matrix() { return running_ + 1 >= matched_ ? right_ : wrong_; }
+
+  void arrive(const LayerExpert& one) {
+    state_[at(one)] = State::there;
+    right_.add(one);
+    wrong_.add(one);
+  }
+
+  void gate(std::int32_t layer, std::span<const ExpertUse> used, CopySink& sink) override {
+    running_ = layer;
+    for (const ExpertUse& use : used) {
+      const LayerExpert one{layer, use.expert};
+      if (state_[at(one)] != State::there) continue;
+      ++counts_.resident;
+      ++uses_[at(one)];
+      compute(1, use.tokens);
+    }
+    judge(layer, used);
+    for (const bool coming : {true, false}) {
+      for (const ExpertUse& use : used) {
+        const LayerExpert one{layer, use.expert};
+        if (state_[at(one)] == State::there || coming != (coming_ == one)) continue;
+        ++counts_.loaded;
+        if (coming) {
+          ++counts_.late;
+        } else {
+          make_room();
+          counts_.demanded += experts().bytes;
+          demanded_.push_back(one);
+          load(sink, 1, experts().matrices);
+        }
+        uses_[at(one)] = 1;
+        compute(1, use.tokens, coming ? arrived() + 1 : loads());
+      }
+    }
+    exhausted_ = !prefetches_;
+    load_ahead(sink);
+  }
+
+  /// Which of the experts that were loaded ahead are used.
+  void judge(std::int32_t layer, std::span<const ExpertUse> used) {
+    std::vector<std::int32_t>& ahead = ahead_[static_cast<std::size_t>(layer)];
+    for (const std::int32_t expert : ahead) {
+      if (std::ranges::find(used, expert, &ExpertUse::expert) == used.end()) ++counts_.unused;
+    }
+    ahead.clear();
+  }
+
+  /// A slot for an expert in demand.
+  void make_room() {
+    if (free_ > 0) {
+      --free_;
+      return;
+    }
+    drop(published_ ? least_used() : *matrix().least(running_));
+  }
+  void drop(const LayerExpert& one) {
+    state_[at(one)] = State::away;
+    right_.remove(one);
+    wrong_.remove(one);
+  }
+  [[nodiscard]] LayerExpert least_used() const {
+    LayerExpert least;
+    std::int64_t fewest = std::numeric_limits<std::int64_t>::max();
+    for (std::int32_t expert = 0; expert < experts().count; ++expert) {
+      for (std::int32_t layer = 0; layer < layers_; ++layer) {
+        const LayerExpert one{layer, expert};
+        if (layer == running_ || state_[at(one)] != State::there || uses_[at(one)] >= fewest) continue;
+        least = one;
+        fewest = uses_[at(one)];
+      }
+    }
+    return least;
+  }
+
+  void loaded(std::int64_t /*ticket*/, CopySink& sink) override {
+    // Loads in demand stand behind the one ahead that had started.
+    if (coming_) {
+      arrive(*std::exchange(coming_, std::nullopt));
+    } else {
+      arrive(demanded_[next_demanded_++]);
+      if (next_demanded_ == demanded_.size()) {
+        demanded_.clear();
+        next_demanded_ = 0;
+      }
+    }
+    load_ahead(sink);
+  }
+
+  void load_ahead(CopySink& sink) {
+    if (exhausted_ || loads() > arrived()) return;
+    const std::optional<LayerExpert> wanted = matrix().most(running_);
+    exhausted_ = !wanted || !take_slot(*wanted);
+    if (exhausted_) return;
+    state_[at(*wanted)] = State::coming;
+    uses_[at(*wanted)] = 0;
+    coming_ = wanted;
+    ahead_[static_cast<std::size_t>(wanted->layer)].push_back(wanted->expert);
+    counts_.prefetched += experts().bytes;
+    load(sink, 1, experts().matrices);
+  }
+  [[nodiscard]] bool take_slot(const LayerExpert& wanted) {
+    if (free_ > 0) {
+      --free_;
+      return true;
+    }
+    const std::optional<LayerExpert> least = matrix().least(running_);
+    const auto worth = [this](const LayerExpert& one) {
+      return keep_priority(matrix().share(one), one.layer, layers_);
+    };
+    if (!least || worth(*least) >= worth(wanted)) return false;
+    drop(*least);
+    return true;
+  }
+
+  bool published_;
+  bool prefetches_;
+  std::int32_t matched_;
+  std::int32_t layers_;
+  std::int64_t free_;  // slots
+  std::vector<State> state_;
+  std::vector<std::int64_t> uses_;  // of each expert since it was loaded
+  std::vector<double> shares_;      // of the iteration's tokens, by kind of request
+  ExpertMatrix right_;
+  ExpertMatrix wrong_;
+  std::int32_t running_ = 0;
+  bool exhausted_ = true;  // nothing more is loaded ahead before the next gate
+  std::optional<LayerExpert> coming_{};
+  std::vector<LayerExpert> demanded_{};           // loads in demand, in order
+  std::size_t next_demanded_ = 0;                 // that arrives next
+  std::vector<std::vector<std::int32_t>> ahead_;  // by layer, loaded ahead since its last gate
+};
+
+PolicyInfo info() {
+  PolicyInfo info;
+  info.name = "moe-infinity";
+  info.summary = "MoE-Infinity: one cache for the experts of all layers, filled by what similar requests used";
+  info.source =
+      "Xue et al., MoE-Infinity: Activation-Aware Expert Offloading for Efficient MoE Serving, arXiv 2401.14361; "
+      "EfficientMoE/MoE-Infinity (d617801)";
+  info.limits =
+      "Matching is not simulated: kinds of requests are given (experts.patterns), and each has been met before. The "
+      "collection never changes. Experts that leave are not copied back. No disk.";
+  info.figures = expert_figures();
+  info.places_experts = true;
+  info.expert_patterns = 8;
+  info.streams = {.weights = true};
+  info.default_scheduler = "vllm";
+  info.parameters = {
+      gpu_experts_parameter(kSlots, "experts of all layers", "MoE-Infinity fills 75% of the GPU's memory with experts"),
+      {.name = kVariant,
+       .type = ParameterType::choice,
+       .unit = "-",
+       .default_value = "paper",
+       .choices = {"paper", "published"},
+       .doc = "paper: predictions load experts and let them leave; published: the public code, which loads in demand "
+              "alone and lets the least used leave",
+       .source = "EfficientMoE/MoE-Infinity (d617801), moe_infinity/models and core/parallel/expert_dispatcher.cpp"},
+      {.name = kPrefetch,
+       .type = ParameterType::boolean,
+       .unit = "-",
+       .default_value = "true",
+       .doc = "With variant=paper. false: predictions decide what leaves, and nothing is loaded ahead",
+       .source = "arXiv 2401.14361, ablation of its evaluation"},
+      {.name = kMatched,
+       .type = ParameterType::integer,
+       .unit = "layers",
+       .default_value = "3",
+       .minimum = 0.0,
+       .maximum = 10'000.0,
+       .doc = "Layers with experts whose routers have chosen when the right history of a request is found",
+       .source = "assumed (shared/experts.md, 8.3)"},
+      host_memory_parameter()};
+  info.make_layers = [](const PolicyContext& context) -> std::unique_ptr<LayerPolicy> {
+    return std::make_unique<MoeInfinity>(context.deployment, context.settings,
+                                         context.deployment.chosen.get<std::int64_t>(kSlots),
+                                         laid_out_blocks(context.deployment));
+  };
+  info.layout = [](const Deployment& deployment, const Settings& settings) {
+    const ExpertDeployment& experts = *deployment.experts;
+    // A prompt uses all experts of a layer, and one more may be on its way.
+    const std::int64_t least = std::min<std::int64_t>(experts.all(), std::int64_t{experts.count} + 1);
+    return lay_out_popular(deployment, settings, kSlots, experts.all(), Bytes(0), 1, least);
+  };
+  return info;
+}
+
+const RegisterPolicy kRegistered(info());
+
+}  // namespace
+}  // namespace spillway
