@@ -18,6 +18,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <memory>
 #include <optional>
@@ -89,7 +90,8 @@ class MoeInfinity final : public ExpertLayers {
         sum += shares_[static_cast<std::size_t>(kind)] *
                activation().popularity_in((kind + mistaken) % kinds, layer, expert);
       }
-      return sum / experts().top_k;
+      // To a billionth: equal ones are equal on every machine.
+      return std::round(sum / experts().top_k * 1e9) * 1e-9;
     };
     right_.set([&](std::int32_t layer, std::int32_t expert) { return of(layer, expert, 0); });
     wrong_.set([&](std::int32_t layer, std::int32_t expert) { return of(layer, expert, 1); });

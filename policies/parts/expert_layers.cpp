@@ -128,7 +128,13 @@ std::vector<FigureDefinition> expert_figures() {
        {},
        Merge::sum},
       {"cpu_expert_bytes", "bytes", "Weights of experts that the CPU read, in the whole run.", {}, Merge::sum},
-      {"cpu_expert_seconds", "s", "Time in which the CPU computed experts, in the whole run.", {}, Merge::sum}};
+      {"cpu_expert_seconds", "s", "Time in which the CPU computed experts, in the whole run.", {}, Merge::sum},
+      {"gpu_expert_seconds",
+       "s",
+       "Time in which the GPU computed routed experts, in the whole run, without what copies slow it down. The rest of "
+       "its busy time is that of attention, dense layers, routers and shared experts.",
+       {},
+       Merge::sum}};
 }
 
 ExpertLayers::ExpertLayers(const Deployment& deployment, Blocks capacity, ExpertCpu cpu)
@@ -272,6 +278,7 @@ LayerWork ExpertLayers::work(std::int32_t layer, std::int32_t /*sub_batch*/, Cop
       return {.kind = LayerWork::Kind::waits};
     }
     ++next_;
+    gpu_busy_ += piece.time;
     return {.kind = LayerWork::Kind::computes, .time = piece.time, .arithmetic = piece.arithmetic};
   }
   if (returned_ + deferred_ < called_) return {.kind = LayerWork::Kind::waits, .wait = Wait::experts};
@@ -297,6 +304,7 @@ Figures ExpertLayers::figures() const {
   figures["prefetched_expert_bytes"] = real(counts_.prefetched.count());
   figures["cpu_expert_bytes"] = real(cpu_read_.count());
   figures["cpu_expert_seconds"] = to_seconds(cpu_busy_);
+  figures["gpu_expert_seconds"] = to_seconds(gpu_busy_);
   return figures;
 }
 

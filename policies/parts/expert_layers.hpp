@@ -173,6 +173,7 @@ class ExpertLayers : public LayerPolicy, protected LayerRule {
   std::int64_t returned_ = 0;
   std::int64_t deferred_ = 0;  // of the calls
   Duration cpu_busy_{};
+  Duration gpu_busy_{};  // with experts
   Bytes cpu_read_{};
 };
 

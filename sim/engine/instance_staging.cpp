@@ -403,17 +403,17 @@ void Instance::resume(RequestId id) {
   const std::int32_t m = member_in(id, Phase::swapped, kResume);
   Member& member = members_[m];
   decide_tier(m);
-  const bool decodes = member.known > member.input && member.known - member.computed == Tokens(1);
+  const auto decodes = [&member] { return member.known > member.input && member.known - member.computed == Tokens(1); };
   // A prompt that was computed again up to its last token has a block for that token already, without KV. As a decode
   // it takes this block anew.
-  if (decodes) keep_computed(member, member.held);
-  bring_back(m);
+  if (decodes()) keep_computed(member, member.held);
+  bring_back(m);  // some of its KV may have been dropped
   member.phase = Phase::prefilling;
   if (cached_) name_blocks(m, member.computed);
   members_.append(m);
   promised_ += member.promised;
   fairness_.joined(member.client_number, Tokens(0));
-  if (decodes) {
+  if (decodes()) {
     if (staged_decodes_ >= 0) broken(kResume, id, "the decodes are staged");
     members_.start_decoding(m);
     fairness_.started_decoding(member.client_number);

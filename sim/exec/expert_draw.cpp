@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <numeric>
 #include <string>
 
@@ -171,8 +172,9 @@ ExpertDraw::ExpertDraw(const ExpertChoice& choice) : choice_(choice) {
     if (choice.patterns > 1 || !choice.shares.empty()) {
       layer.ranking = by_number();
       const std::vector<double>& popularity = choice.shares.empty() ? layer.profile : choice.shares;
-      std::ranges::stable_sort(
-          layer.ranking, [&](std::int32_t a, std::int32_t b) { return popularity[index(a)] > popularity[index(b)]; });
+      // To a billionth, so that means of the same numbers are equal.
+      const auto rounded = [&](std::int32_t expert) { return std::llround(popularity[index(expert)] * 1e9); };
+      std::ranges::stable_sort(layer.ranking, std::ranges::greater{}, rounded);
     }
     layer.pi = layer.profile;
     layer.before.assign(count, 0.0);

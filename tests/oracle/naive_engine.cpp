@@ -213,6 +213,10 @@ class NaiveLinks final : private CopySink {
     }
     layers_end_ = t;
     advance(t);
+    for (std::size_t i = 0; i < streamers.size(); ++i) {
+      issuer_ = i;
+      if (streamers[i].rule != nullptr) streamers[i].rule->at_layers_end(*this);
+    }
     issue_computed(layers);
     attend();
     for (std::size_t s = 0; s < after.size(); ++s) {
@@ -1397,11 +1401,11 @@ class NaiveEngine final : public View, public NaiveReplica, private Decision {
     Request& r = requests_[id.slot];
     need(r.live && r.phase == Phase::swapped, "resume");
     choose_tier(r);
-    const bool decodes = r.generated > 0 && r.known() - r.computed == 1;
-    if (decodes) shorten(r.cells, r.computed);
+    const auto decodes = [&r] { return r.generated > 0 && r.known() - r.computed == 1; };
+    if (decodes()) shorten(r.cells, r.computed);
     bring_back(r);
     name(r, r.computed);
-    r.phase = decodes ? Phase::decoding : Phase::prefilling;
+    r.phase = decodes() ? Phase::decoding : Phase::prefilling;
     r.in_batch = true;
     order_.push_back(id);
     rebuild();

@@ -209,8 +209,12 @@ void draw_case(std::uint64_t seed, const PolicyInfo& policy, const ExecutionMode
                  {"engine.max_num_seqs", dice.between(1, 24)},
                  {"engine.chunked_prefill", dice.chance(50)},
                  {"engine.preemption", std::string(dice.chance(50) ? "swap" : "recompute")}});
-    for (const Parameter& parameter : policy.parameters)
+    for (const Parameter& parameter : policy.parameters) {
       settings.set(parameter.name, draw_value(parameter, scale, dice));
+      // One cache for all six layers needs more slots than a layer has experts.
+      const bool of_all_layers = policy.expert_patterns > 1 && parameter.name.ends_with(".gpu_experts");
+      if (of_all_layers && settings.has(parameter.name)) settings.set(parameter.name, dice.between(5, 20));
+    }
     if (vary) vary(dice, settings);
     if (policy.check) problems = policy.check(settings);
   } while (!problems.empty());

@@ -404,7 +404,7 @@ TEST_P(EveryPolicy, ScalingTimeScalesTheRun) {
     NaiveConfig config;
     // Rates that are shares of others would give times that do not scale exactly.
     const auto whole = [](oracle::Dice&, Settings& drawn) {
-      for (const char* const key : {"policy.cpu_efficiency", "policy.pageable"}) {
+      for (const char* const key : {"policy.cpu_efficiency", "policy.pageable", "policy.uva_efficiency"}) {
         if (drawn.has(key)) drawn.set(key, 1.0);
       }
     };

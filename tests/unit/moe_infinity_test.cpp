@@ -81,6 +81,7 @@ TEST(MoeInfinity, LoadsAheadByTheMatrixOfTheRequest) {
   EXPECT_EQ(figures.at("demanded_expert_bytes"), 2000.0);
   EXPECT_EQ(figures.at("prefetched_expert_bytes"), 3000.0);
   EXPECT_EQ(figures.at("unused_prefetches"), 0.0);
+  EXPECT_NEAR(figures.at("gpu_expert_seconds"), 8e-6, 1e-8);  // eight experts
 }
 
 // Without loading ahead, token 1 waits 4 at each of the layers 1 to 3: (1, 1) takes the slot of (1, 0)? Not of the
