@@ -282,7 +282,7 @@ LayerWork ExpertLayers::work(std::int32_t layer, std::int32_t /*sub_batch*/, Cop
     if (piece.load > 0) piece.ticket = load(sink, std::exchange(piece.load, 0), piece.copies, {}, piece.slower);
     if (piece.ticket > arrived_ || going_out_) return {.kind = LayerWork::Kind::waits};
     if (std::exchange(piece.out, false)) {
-      const CopyTime time = model_.copy(Stream::d2h, experts_.matrices, experts_.bytes, CopyMechanism::many);
+      const CopyTime time = model_.copy(Stream::d2h, piece.copies, experts_.bytes, CopyMechanism::many);
       going_out_ = true;
       sink.issue({.stream = Stream::d2h,
                   .bytes = experts_.bytes,

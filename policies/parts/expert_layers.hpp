@@ -87,8 +87,8 @@ class ExpertLayers : public LayerPolicy, protected LayerRule {
   /// As one step after what was listed before: the copy, then the GPU computes them. Nothing goes on beside it.
   void load_and_compute(std::int64_t experts, std::int64_t rows, std::int64_t copies, double slower = 1.0);
   /// The same of one expert whose slot another one leaves: that goes back to the host before the GPU computes.
-  void swap_and_compute(std::int64_t rows) {
-    load_and_compute(1, rows, experts_.matrices);
+  void swap_and_compute(std::int64_t rows, std::int64_t copies) {
+    load_and_compute(1, rows, copies);
     pieces_.back().out = true;
   }
   /// Likewise the CPU, in `time`.

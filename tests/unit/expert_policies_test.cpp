@@ -199,6 +199,27 @@ TEST(MixtralOffloading, ThePublishedCodeSwaps) {
   EXPECT_EQ(run.figures().at("prefetched_expert_bytes"), 0.0);
 }
 
+// Layer 0 misses 0, so its swap is followed by layer 1. The guess of layer 1 is not resident, and is not loaded.
+TEST(MixtralOffloading, ThePublishedCodeLoadsNothingAhead) {
+  TwoLayersOfOneSlot run(1, "published");
+  EXPECT_NEAR(run.token(kB, kX, kY), 12.0, 0.01);  // gate 1, swap 1-9, computed to 10; gate 11, a hit, 12
+  EXPECT_EQ(run.figures().at("prefetched_expert_bytes"), 0.0);
+  EXPECT_EQ(run.figures().at("demanded_expert_bytes"), 1000.0);
+}
+
+// An expert is one copy: its matrices are stored one after the other. A copy starts in 1 and takes 4. Paper: gate 1,
+// the expert comes 1-6, computed to 7. Published: it comes 1-6, another one leaves 6-11, computed to 12.
+TEST(MixtralOffloading, AnExpertIsOneCopy) {
+  const ExpertModel times(1, round_seconds(kUnit), 1000.0 / (4.0 * kUnit), round_seconds(kUnit));
+  for (const auto& [variant, expected] :
+       std::vector<std::pair<std::string, double>>{{"paper", 7.0}, {"published", 12.0}}) {
+    ExpertBench bench("mixtral-offloading", times, small(1, 2, 1, 1.0, 1.0),
+                      {{"policy.slots", std::int64_t{1}}, {"policy.variant", variant}});
+    bench.routers.used = {{{0, 1}}};
+    EXPECT_NEAR(units(bench.iterate()), expected, 0.01) << variant;
+  }
+}
+
 // Three slots of four, 1, 2 and 3; 1 is used, so 2 is the least recently used: 0 takes its slot.
 TEST(MixtralOffloading, TheLeastRecentlyUsedLeaves) {
   const ExpertModel times = model(1, 0.0, 4.0);
