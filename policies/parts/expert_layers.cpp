@@ -207,7 +207,6 @@ void ExpertLayers::compute_on_cpu_in_turn(std::int64_t experts, Duration time) {
 }
 
 void ExpertLayers::call_cpu(CopySink& sink, std::int64_t experts, Duration time, bool sends) {
-  if (experts == 0) return;
   const auto way = [&](Stream stream, Tag tag) {
     const Bytes bytes(experts_.hidden_bytes * activation().tokens());
     return Copy{.stream = stream,
@@ -217,9 +216,10 @@ void ExpertLayers::call_cpu(CopySink& sink, std::int64_t experts, Duration time,
                 .tag = tag};
   };
   const Bytes read = experts_.bytes * experts * experts_.gpus;
+  const Duration start = experts > 0 ? cpu_.start : Duration(0);
   calls_.push_back({.sends = sends,
                     .there = way(Stream::d2h, kThere),
-                    .job = {.stream = Stream::cpu, .bytes = read, .launch = cpu_.start, .transfer = time, .tag = kJob},
+                    .job = {.stream = Stream::cpu, .bytes = read, .launch = start, .transfer = time, .tag = kJob},
                     .back = way(Stream::h2d, kBack)});
   cpu_read_ += read;
   ++called_;

@@ -98,6 +98,30 @@ TEST(KTransformers, DeferredExpertsAreComputedBesideTheNextLayer) {
   EXPECT_NEAR(run(1), 16.0, 0.01);
 }
 
+// Eight experts of 2 on the CPU, seven of them deferred; each way takes 3. Layer 0: there 0-3, one expert 3-5, its
+// output back 5-8, the others computed 5-19. Layer 1 uses one expert: there 8-11, computed 19-21 behind the deferred
+// ones, and the outputs of all come back together 21-24.
+TEST(KTransformers, DeferredOutputsComeBackWithThoseOfTheNextLayer) {
+  Overrides overrides = with({{"policy.gpu_experts", std::int64_t{0}}, {"policy.deferred_experts", std::int64_t{7}}});
+  overrides.emplace_back("policy.sync", round_seconds(3 * kUnit));
+  const ExpertModel times = model(2, 0.0, 0.0);
+  ExpertBench bench("ktransformers", times, small(2, 8, 8, 0.0, 2.0), overrides);
+  bench.routers.used = {first_experts(8), first_experts(1)};
+  EXPECT_NEAR(units(bench.iterate()), 24.0, 0.01);
+}
+
+// Attention takes 20, and expert 0 is on the GPU. Of the seven on the CPU one is immediate and six are deferred: there
+// 20-23, computed 23-25 and 25-37, back 25-28. Layer 1 uses expert 0 alone, from 48 on. It sends its hidden state like
+// any other layer, 48-51, and gets the deferred outputs 51-54.
+TEST(KTransformers, ALayerWithoutExpertsOnTheCpuGetsDeferredOutputs) {
+  Overrides overrides = with({{"policy.gpu_experts", std::int64_t{1}}, {"policy.deferred_experts", std::int64_t{7}}});
+  overrides.emplace_back("policy.sync", round_seconds(3 * kUnit));
+  const ExpertModel times = model(2, 20.0, 0.0);
+  ExpertBench bench("ktransformers", times, small(2, 8, 8, 0.0, 2.0), overrides);
+  bench.routers.used = {first_experts(8), first_experts(1)};
+  EXPECT_NEAR(units(bench.iterate()), 54.0, 0.01);
+}
+
 // GPU and CPU work side by side: 4 on the GPU at 3 take 12, 2 on the CPU at 5 take 10, attention 2. A prompt above the
 // threshold copies the 2 missing ones of 6 (7 each), then the GPU computes 6 (18).
 TEST(KTransformers, TheLongerSideCounts) {
