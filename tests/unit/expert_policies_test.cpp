@@ -83,6 +83,17 @@ TEST(Fiddler, CopiesAnExpertWhenTheCpuWouldTakeLonger) {
   EXPECT_NEAR(run(5, true), 23.020, 0.01);  // the CPU's 20 beside the GPU's 23.020
 }
 
+// 2 tokens of 0.3 units take the CPU as long as a copy of 0.4 and the GPU's 0.2. The CPU gets a tie, although 2 x 0.3 is
+// above 0.4 + 0.2 by a rounding error of binary numbers.
+TEST(Fiddler, ATieOfTheProfileGoesToTheCpu) {
+  const ExpertModel times = model(1, 0.0, 0.4);
+  ExpertBench bench("fiddler", times, small(1, 2, 1, 0.2, 0.3),
+                    with({{"policy.gpu_experts", std::int64_t{0}}, {"policy.pageable", 1.0}}));
+  bench.routers.used = {{{0, 2}}};
+  bench.iterate();
+  EXPECT_EQ(bench.figures().at("expert_cpu_fraction"), 1.0);
+}
+
 // Test 10: 3 layers of attention 2; an expert on the GPU takes 1, four on the CPU 4. Without deferral 3 (2 + 4) = 18.
 // With one of a token's experts deferred: layers 0 and 1 wait for three, at 2 + 3 and 5 + 2 + 3; the fourth ends at 6
 // and at 11; the last layer computes all four from 12 on: 16.
