@@ -47,11 +47,13 @@ class PlainSlots {
     order_.erase(std::find(order_.begin(), order_.end(), expert));
     order_.push_back(expert);
   }
-  void replace_oldest(std::int32_t expert) {
+  /// Returns the expert that leaves.
+  std::int32_t replace_oldest(std::int32_t expert) {
+    const std::int32_t left = order_.front();
     order_.erase(order_.begin());
     order_.push_back(expert);
+    return left;
   }
-  [[nodiscard]] std::vector<std::int32_t>& order() { return order_; }
 
  private:
   std::vector<std::int32_t> order_;
@@ -136,41 +138,38 @@ class MixtralPaper final : public PlainExpertPolicy {
       return use == used.end() ? 0 : use->tokens;
     };
 
-    // Loads ahead that have not started leave the queue. Those in use come back, in front of the others.
+    std::vector<std::int32_t> taken;  // slots of the least recently used
+    // Loads ahead that have not started leave the queue. Those in use are loads like any other.
     std::vector<Load> started;
-    std::vector<std::int32_t> queued;
-    bool dropped = false;
     for (const Load& one : speculative_) {
       if (one.start <= gate) {
         started.push_back(one);
       } else {
-        (tokens_of(one.expert) > 0 ? queued.push_back(one.expert) : void(dropped = true));
+        ++(tokens_of(one.expert) > 0 ? counts_.kept_queued : counts_.dropped);
       }
     }
-    if (std::ssize(started) < std::ssize(speculative_)) link_free_ = started.empty() ? before_ : started.back().end;
-    counts_.dropped += dropped ? 1 : 0;
-    counts_.kept_queued += queued.empty() ? 0 : 1;
+    if (!speculative_.empty()) link_free_ = started.empty() ? free_before_ : started.back().end;
 
-    // Hits in the order of their numbers; then what arrives, in the order in which it does.
+    // Hits: residents by number, then what has arrived. Then what is on its way, then loads by number.
     std::vector<std::int32_t> hits;
+    for (const ExpertUse& use : used) {
+      if (!slots.holds(use.expert)) continue;
+      hits.push_back(use.expert);
+      slots.touch(use.expert);
+    }
     std::vector<Load> awaited;
     std::int64_t unused = 0;
-    for (const ExpertUse& use : used) {
-      const auto ahead = std::find_if(started.begin(), started.end(), [&](const Load& l) { return l.expert == use.expert; });
-      if (slots.holds(use.expert) || (ahead != started.end() && ahead->end <= gate)) hits.push_back(use.expert);
-    }
     for (const Load& one : started) {
+      ++counts_.prefetched;
       if (tokens_of(one.expert) == 0) {
         ++unused;
-      } else if (one.end > gate) {
+      } else if (one.end <= gate) {
+        hits.push_back(one.expert);
+        taken.push_back(one.expert);
+      } else {
         awaited.push_back(one);
         ++counts_.late;
       }
-      ++counts_.prefetched;
-    }
-    for (const std::int32_t expert : queued) {
-      awaited.push_back(load(expert, gate));
-      ++counts_.demanded;
     }
     for (const ExpertUse& use : used) {
       const auto known = [&](const Load& l) { return l.expert == use.expert; };
@@ -179,6 +178,8 @@ class MixtralPaper final : public PlainExpertPolicy {
       awaited.push_back(load(use.expert, gate));
       ++counts_.demanded;
     }
+    for (const Load& one : awaited) taken.push_back(one.expert);
+    for (const std::int32_t expert : taken) slots.replace_oldest(expert);
     counts_.resident += std::ssize(hits);
     counts_.loaded += std::ssize(awaited);
     counts_.unused += unused;
@@ -187,8 +188,8 @@ class MixtralPaper final : public PlainExpertPolicy {
     // The last load has ended: the likeliest experts of the next layer go into free buffers.
     const std::int64_t last = awaited.empty() ? gate : awaited.back().end;
     speculative_.clear();
-    before_ = link_free_;
-    if (layer + 1 < model_.expert_layers() && step.prompt == 0 && !used.empty()) {
+    free_before_ = link_free_;
+    if (layer + 1 < model_.expert_layers() && std::ssize(used) < model_.count) {
       const std::vector<std::int32_t>& guesses = step.guesses[static_cast<std::size_t>(layer) + 1];
       for (std::size_t i = 0; i < guesses.size() && std::cmp_less(i, ahead_); ++i) {
         if (slots_[static_cast<std::size_t>(layer) + 1].holds(guesses[i])) continue;
@@ -200,15 +201,6 @@ class MixtralPaper final : public PlainExpertPolicy {
       }
     }
 
-    // Residents in use are touched, then what was loaded takes slots, in the order of its arrival.
-    for (const std::int32_t expert : hits) {
-      if (slots.holds(expert)) slots.touch(expert);
-    }
-    for (const std::int32_t expert : hits) {
-      if (!slots.holds(expert)) slots.replace_oldest(expert);
-    }
-    for (const Load& one : awaited) slots.replace_oldest(one.expert);
-
     std::int64_t now = gate;
     for (const std::int32_t expert : hits) now += on_gpu(1, tokens_of(expert));
     for (const Load& one : awaited) now = std::max(now, one.end) + on_gpu(1, tokens_of(one.expert));
@@ -219,7 +211,7 @@ class MixtralPaper final : public PlainExpertPolicy {
   std::int32_t k_;
   std::int32_t ahead_;
   std::int64_t link_free_ = 0;
-  std::int64_t before_ = 0;         // when the link was free before the loads ahead
+  std::int64_t free_before_ = 0;   // when the link was free before the loads ahead
   std::vector<Load> speculative_;  // for the next layer
 };
 
@@ -266,7 +258,11 @@ class MixtralPublished final : public PlainExpertPolicy {
 class CacheOnCpu final : public PlainExpertPolicy {
  public:
   CacheOnCpu(const PlainExpertModel& model, std::int32_t slots, std::int64_t uploads)
-      : PlainExpertPolicy(model), slots_(popular_slots(model, slots)), coming_(slots_.size()), k_(slots), uploads_(uploads) {}
+      : PlainExpertPolicy(model),
+        slots_(popular_slots(model, slots)),
+        coming_(slots_.size()),
+        k_(slots),
+        uploads_(uploads) {}
 
  private:
   struct Upload {
@@ -301,7 +297,8 @@ class CacheOnCpu final : public PlainExpertPolicy {
     counts_.resident += std::ssize(hits);
     counts_.on_cpu += std::ssize(misses);
     counts_.beyond_slots += std::ssize(used) > k_ ? 1 : 0;
-    const std::int64_t gpu_end = gate + (hits.empty() ? 0 : on_gpu(hits));
+    std::int64_t gpu_end = gate;
+    for (const ExpertUse& use : hits) gpu_end += on_gpu(1, use.tokens);
     if (misses.empty()) return gpu_end;
 
     const std::int64_t way = times().sync + times().hidden * step.tokens();
@@ -309,7 +306,8 @@ class CacheOnCpu final : public PlainExpertPolicy {
     counts_.cpu_read += std::ssize(misses);
     counts_.cpu_busy += work;
     const std::int64_t back = std::max(gate + way + work, link_free_) + way;
-    link_free_ = back;
+    const std::int64_t end = std::max(gpu_end, back);
+    link_free_ = end;
     (back > gpu_end ? counts_.waited_for_cpu : counts_.waited_for_gpu) += 1;
 
     // Most tokens first; of equal ones, the lower number.
@@ -317,12 +315,14 @@ class CacheOnCpu final : public PlainExpertPolicy {
                      [](const ExpertUse& a, const ExpertUse& b) { return a.tokens > b.tokens; });
     counts_.uploads_cut += std::ssize(wanted) > uploads_ ? 1 : 0;
     for (std::size_t i = 0; i < wanted.size() && std::cmp_less(i, uploads_); ++i) {
-      slots.replace_oldest(wanted[i].expert);
+      // An expert on its way may be the least recently used one. Its copy goes on, for nothing.
+      const std::int32_t left = slots.replace_oldest(wanted[i].expert);
+      std::erase_if(coming, [&](const Upload& upload) { return upload.expert == left; });
       link_free_ += times().launch * model_.matrices + times().copy;
       coming.push_back({wanted[i].expert, link_free_});
       ++counts_.demanded;
     }
-    return std::max(gpu_end, back);
+    return end;
   }
 
   std::vector<PlainSlots> slots_;
@@ -346,7 +346,8 @@ class CacheAwaited final : public PlainExpertPolicy {
     std::vector<ExpertUse> misses;
     for (const ExpertUse& use : used) (slots.holds(use.expert) ? hits : misses).push_back(use);
     for (const ExpertUse& use : hits) slots.touch(use.expert);
-    std::int64_t now = gate + (hits.empty() ? 0 : on_gpu(hits));
+    std::int64_t now = gate;
+    for (const ExpertUse& use : hits) now += on_gpu(1, use.tokens);
     std::int64_t arrival = gate;
     for (const ExpertUse& use : misses) {
       slots.replace_oldest(use.expert);
@@ -454,16 +455,18 @@ class KTransformers final : public PlainExpertPolicy {
     counts_.cpu_read += std::ssize(now) + std::ssize(later);
     counts_.deferred += later.empty() ? 0 : 1;
     const std::int64_t t_gpu = gpu.empty() ? 0 : on_gpu(gpu);
-    if (now.empty() && later.empty() && pending_ < 0) return gate + t_gpu;
-
     const std::int64_t way = times().sync + times().hidden * step.tokens();
-    counts_.waited_deferred += pending_ > gate + way ? 1 : 0;
-    const std::int64_t c = std::max(gate + way, pending_);
+    const bool outputs = !now.empty() || pending_ >= 0;  // that the layer waits for
+    const bool sends = outputs || !later.empty();
+    if (sends) there_ = std::max(gate, there_) + way;
+    const std::int64_t c = std::max(there_, pending_);
+    counts_.waited_deferred += pending_ > there_ ? 1 : 0;
     const std::int64_t a = now.empty() ? 0 : times().cpu_start + busy(now);
     const std::int64_t b = later.empty() ? 0 : times().cpu_start + busy(later);
     counts_.cpu_busy += a + b;
     const std::int64_t i = c + a;
     pending_ = later.empty() ? -1 : i + b;
+    if (!outputs) return gate + t_gpu;
     (i + way > gate + t_gpu ? counts_.waited_for_cpu : counts_.waited_for_gpu) += 1;
     return std::max(gate + t_gpu, i + way);
   }
@@ -481,7 +484,7 @@ class KTransformers final : public PlainExpertPolicy {
     for (const ExpertUse& use : used) ++(resident.contains(use.expert) ? counts_.resident : counts_.loaded);
     counts_.demanded += missing;
     if (with_.update) {
-      // Most tokens first; of equal ones, the lower number. Experts that were not used come last.
+      // Most tokens first; of equal ones, the lower number. The slots stay as they are if the prompt used fewer.
       std::vector<std::int64_t> tokens(static_cast<std::size_t>(model_.count));
       for (const ExpertUse& use : used) tokens[static_cast<std::size_t>(use.expert)] = use.tokens;
       std::vector<std::int32_t> order(tokens.size());
@@ -490,13 +493,15 @@ class KTransformers final : public PlainExpertPolicy {
         return tokens[static_cast<std::size_t>(x)] > tokens[static_cast<std::size_t>(y)];
       });
       order.resize(resident.size());
-      resident = {order.begin(), order.end()};
+      if (used.size() >= resident.size()) resident = {order.begin(), order.end()};
     }
-    return gate + missing * (model_.matrices * times().launch + times().copy) + on_gpu(used);
+    const std::int64_t launches = missing > 0 ? model_.matrices * times().launch : 0;
+    return gate + launches + missing * times().copy + on_gpu(used);
   }
 
   PlainKTransformers with_;
   std::vector<std::set<std::int32_t>> resident_;
+  std::int64_t there_ = 0;     // when the last hidden states have come to the CPU
   std::int64_t pending_ = -1;  // f of the layer before: when its deferred experts are done; -1: it has none
 };
 
@@ -514,28 +519,46 @@ class Fiddler final : public PlainExpertPolicy {
     const std::vector<ExpertUse>& used = step.used[static_cast<std::size_t>(layer)];
     const std::set<std::int32_t>& resident = resident_[static_cast<std::size_t>(layer)];
     const std::int64_t trans = model_.matrices * times().launch + times().copy * with_.pageable;
-    std::int64_t gpu = 0;
+    const std::int64_t way = times().sync + times().hidden * step.tokens();
+    std::vector<ExpertUse> gpu;
     std::int64_t cpu = 0;
     for (const ExpertUse& use : used) {
       const std::int64_t cpu_lat = with_.token_time * use.tokens;
-      const std::int64_t gpu_lat = on_gpu(1, use.tokens);
-      if (resident.contains(use.expert)) {
-        ++counts_.resident;
-        gpu += gpu_lat;
-      } else if (with_.published ? 7 * use.tokens >= 70 : cpu_lat > gpu_lat + trans) {
-        ++counts_.loaded;
-        ++counts_.demanded;
-        gpu += trans + gpu_lat;
+      const bool copies = with_.published ? 7 * use.tokens >= 70 : cpu_lat > on_gpu(1, use.tokens) + trans;
+      if (resident.contains(use.expert) || copies) {
+        gpu.push_back(use);
       } else {
         ++counts_.on_cpu;
         ++counts_.cpu_read;
-        const std::int64_t work = times().cpu_start + cpu_lat;
-        counts_.cpu_busy += work;
-        cpu += 2 * times().sync + work;
+        cpu += cpu_lat;
       }
     }
-    if (cpu > 0) ++(cpu > gpu ? counts_.waited_for_cpu : counts_.waited_for_gpu);
-    return gate + (with_.overlap ? std::max(gpu, cpu) : gpu + cpu);
+    const bool calls = gpu.size() < used.size();
+    if (calls) cpu += times().cpu_start;
+    counts_.cpu_busy += cpu;
+
+    // Side by side, outputs and copies of experts use one link, in the order in which they are ready.
+    std::int64_t now = gate;
+    const std::int64_t outputs = gate + way + cpu;  // are ready
+    std::int64_t back = -1;
+    std::int64_t link = gate;
+    const auto come_back = [&] { back = link = std::max(link, outputs) + way; };
+    for (const ExpertUse& use : gpu) {
+      if (resident.contains(use.expert)) {
+        ++counts_.resident;
+      } else {
+        ++counts_.loaded;
+        ++counts_.demanded;
+        if (calls && with_.overlap && back < 0 && &use != &gpu.front() && outputs <= now) come_back();
+        now = link = std::max(now, link) + trans;
+      }
+      now += on_gpu(1, use.tokens);
+    }
+    if (!calls) return now;
+    if (!with_.overlap) return now + 2 * way + cpu;
+    if (back < 0) come_back();
+    ++(back > now ? counts_.waited_for_cpu : counts_.waited_for_gpu);
+    return std::max(now, back);
   }
 
   PlainFiddler with_;

@@ -5,6 +5,22 @@
 //  * A copy that ends at the instant of a gate has arrived, and the next copy has started.
 //  * Dense layers have no gate. "The next layer" is the next one that has experts.
 //  * 8.2, 8.5: copies never wait for a slot, even if a layer uses more experts than it has slots.
+//  * 8.2: an expert is one copy, elsewhere one copy for each matrix. A prompt of 8.1 copies the experts of a layer
+//    together, one copy for each matrix.
+//  * 8.2, 8.4, 8.5: the GPU computes one expert after the other; 8.1: all of a layer at once, with their weights read
+//  or
+//    all their arithmetic as the longer part. The CPU computes all of a layer at once, except in 8.4.
+//  * 8.2: "all experts are active", so nothing is loaded ahead, where a layer uses all of its experts, in a prompt or
+//    not. A load ahead in use that has not started is a load like any other: in the order of numbers, and demanded.
+//    What has been loaded ahead is used after the residents, in the order of arrival.
+//  * 8.5: GPU and CPU compute side by side. Uploads start when the layer has ended, the most tokens first. They take
+//    their slots then, also that of an expert on its way, and are missing until they have arrived.
+//  * 8.1: the draw has no router weights. Of a layer's experts on the CPU, by number, the expected number of those that
+//    may wait is deferred, rounded to the nearest: one with n tokens may wait with probability (d / k)^n. A layer
+//    without immediate experts, after a layer without deferred ones, waits for no outputs.
+//  * 8.1: a prompt that uses fewer experts than a layer has slots leaves the slots as they are.
+//  * 8.4, 8.5: outputs of the CPU and copies of experts use one link, in the order in which they are ready.
+//  * 8.4: the hidden states of all of a layer's experts on the CPU go there together, and the threads start once.
 #pragma once
 
 #include <cstdint>
@@ -17,13 +33,13 @@ namespace spillway::oracle {
 
 /// Nanoseconds.
 struct PlainExpertTimes {
-  std::int64_t step = 0;         // of a layer: attention, router and the rest
-  std::int64_t gpu_weights = 0;  // the GPU reads an expert
-  std::int64_t gpu_row = 0;      // arithmetic of an expert for one token there
-  std::int64_t launch = 0;       // of one copy
-  std::int64_t copy = 0;         // of the bytes of an expert, page-locked, over the idle link
-  std::int64_t cpu_weights = 0;  // the CPU reads an expert
-  std::int64_t cpu_row = 0;      // arithmetic of an expert for one token there
+  std::int64_t step = 0;          // of a layer: attention, router and the rest
+  std::int64_t gpu_weights = 0;   // the GPU reads an expert
+  std::int64_t gpu_row = 0;       // arithmetic of an expert for one token there
+  std::int64_t launch = 0;        // of one copy
+  std::int64_t copy = 0;          // of the bytes of an expert, page-locked, over the idle link
+  std::int64_t cpu_weights = 0;   // the CPU reads an expert
+  std::int64_t cpu_row = 0;       // arithmetic of an expert for one token there
   std::int64_t cpu_row_many = 0;  // the same where experts have more than kManyRows tokens on average
   std::int64_t cpu_start = 0;     // the CPU's threads start
   std::int64_t sync = 0;          // fixed time of the way to the CPU, and of the way back
@@ -32,10 +48,10 @@ struct PlainExpertTimes {
 inline constexpr std::int64_t kManyRows = 8;
 
 struct PlainExpertModel {
-  std::int32_t count = 0;               // experts of a layer
+  std::int32_t count = 0;  // experts of a layer
   std::int32_t top_k = 0;
-  std::int64_t matrices = 3;            // of an expert
-  std::vector<bool> has_experts{};      // by layer of the model
+  std::int64_t matrices = 3;                          // of an expert
+  std::vector<bool> has_experts{};                    // by layer of the model
   std::vector<std::vector<std::int32_t>> rankings{};  // by layer with experts, the most popular first
   std::vector<std::vector<double>> popularity{};      // by layer with experts, by expert
   PlainExpertTimes times{};

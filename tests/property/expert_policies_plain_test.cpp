@@ -25,7 +25,7 @@ using oracle::PlainExpertPolicy;
 using oracle::PlainExpertStep;
 using oracle::PlainExpertTimes;
 
-constexpr std::uint64_t kCases = 600;
+constexpr std::uint64_t kCases = 400;
 
 class Random {
  public:
@@ -112,7 +112,7 @@ class RandomRouters {
       for (std::size_t e = 0; e < tokens.size(); ++e) {
         if (tokens[e] > 0) used.push_back({static_cast<std::int32_t>(e), tokens[e]});
       }
-      step.guesses.push_back(few(preferred, random_.in(0, model_.count)));
+      step.guesses.push_back(few(preferred, step.tokens() > 0 ? random_.in(0, model_.count) : 0));
     }
     return step;
   }
@@ -190,7 +190,11 @@ Overrides on_cpu(const PlainExpertModel& model, Overrides overrides) {
 void compare(const PlainExpertCounts& counts, const Figures& figures, std::int64_t bytes) {
   const auto all = static_cast<double>(counts.resident + counts.loaded + counts.on_cpu);
   const auto share = [&](const char* figure, std::int64_t count) {
-    if (all > 0) EXPECT_DOUBLE_EQ(figures.at(figure), static_cast<double>(count) / all) << figure;
+    const auto found = figures.find(figure);
+    ASSERT_EQ(found != figures.end(), all > 0.0) << figure;
+    if (all > 0.0) {
+      EXPECT_DOUBLE_EQ(found->second, static_cast<double>(count) / all) << figure;
+    }
   };
   share("expert_hit_fraction", counts.resident);
   share("expert_load_fraction", counts.loaded);
@@ -234,7 +238,7 @@ void run_case(std::uint64_t seed, const MakePair& make, Paths& paths) {
     now = end + pause;
   }
   const PlainExpertCounts& counts = pair.plain->counts();
-  const auto meet = [&](std::int64_t PlainExpertCounts::* path) { paths.met.*path += counts.*path > 0 ? 1 : 0; };
+  const auto meet = [&](std::int64_t PlainExpertCounts::*path) { paths.met.*path += counts.*path > 0 ? 1 : 0; };
   for (const auto path :
        {&PlainExpertCounts::resident, &PlainExpertCounts::loaded, &PlainExpertCounts::on_cpu, &PlainExpertCounts::late,
         &PlainExpertCounts::unused, &PlainExpertCounts::prefetched, &PlainExpertCounts::dropped,
@@ -276,26 +280,29 @@ std::int64_t slots_of(Random& random, const PlainExpertModel& model) {
 TEST(PlainExperts, MixtralOffloadingOfThePaper) {
   const Paths paths = run_cases([](Random& random, const PlainExpertModel& model) {
     const std::int64_t slots = slots_of(random, model);
-    const std::int64_t ahead = random.in(0, 4);
+    const std::int64_t ahead = random.one_in(2) ? 4 : random.in(0, 3);
     return Pair{"mixtral-offloading",
                 {{"policy.slots", slots}, {"policy.prefetch", ahead}, {"policy.variant", std::string("paper")}},
                 plain_mixtral_paper(model, static_cast<std::int32_t>(slots), static_cast<std::int32_t>(ahead))};
   });
-  expect_met(paths, {&PlainExpertCounts::late, &PlainExpertCounts::dropped, &PlainExpertCounts::kept_queued,
-                     &PlainExpertCounts::unused, &PlainExpertCounts::beyond_slots, &PlainExpertCounts::beyond_buffers,
-                     &PlainExpertCounts::arithmetic, &PlainExpertCounts::resident},
+  expect_met(paths,
+             {&PlainExpertCounts::late, &PlainExpertCounts::dropped, &PlainExpertCounts::kept_queued,
+              &PlainExpertCounts::unused, &PlainExpertCounts::beyond_slots, &PlainExpertCounts::beyond_buffers,
+              &PlainExpertCounts::arithmetic, &PlainExpertCounts::resident},
              20);
 }
 
 TEST(PlainExperts, MixtralOffloadingAsPublished) {
   const Paths paths = run_cases([](Random& random, const PlainExpertModel& model) {
     const std::int64_t slots = slots_of(random, model);
-    return Pair{"mixtral-offloading",
-                {{"policy.slots", slots}, {"policy.prefetch", random.in(0, 4)}, {"policy.variant", std::string("published")}},
-                plain_mixtral_published(model, static_cast<std::int32_t>(slots))};
+    return Pair{
+        "mixtral-offloading",
+        {{"policy.slots", slots}, {"policy.prefetch", random.in(0, 4)}, {"policy.variant", std::string("published")}},
+        plain_mixtral_published(model, static_cast<std::int32_t>(slots))};
   });
-  expect_met(paths, {&PlainExpertCounts::beyond_slots, &PlainExpertCounts::arithmetic, &PlainExpertCounts::resident,
-                     &PlainExpertCounts::loaded},
+  expect_met(paths,
+             {&PlainExpertCounts::beyond_slots, &PlainExpertCounts::arithmetic, &PlainExpertCounts::resident,
+              &PlainExpertCounts::loaded},
              20);
 }
 
@@ -303,13 +310,15 @@ TEST(PlainExperts, ExpertCacheWithMissesOnTheCpu) {
   const Paths paths = run_cases([](Random& random, const PlainExpertModel& model) {
     const std::int64_t slots = slots_of(random, model);
     const std::int64_t uploads = random.in(0, 4);
-    return Pair{"expert-cache",
-                on_cpu(model, {{"policy.slots", slots}, {"policy.uploads", uploads}, {"policy.miss", std::string("cpu")}}),
-                plain_cache_on_cpu(model, static_cast<std::int32_t>(slots), uploads)};
+    return Pair{
+        "expert-cache",
+        on_cpu(model, {{"policy.slots", slots}, {"policy.uploads", uploads}, {"policy.miss", std::string("cpu")}}),
+        plain_cache_on_cpu(model, static_cast<std::int32_t>(slots), uploads)};
   });
-  expect_met(paths, {&PlainExpertCounts::beyond_slots, &PlainExpertCounts::late, &PlainExpertCounts::resident,
-                     &PlainExpertCounts::on_cpu, &PlainExpertCounts::uploads_cut, &PlainExpertCounts::waited_for_cpu,
-                     &PlainExpertCounts::waited_for_gpu, &PlainExpertCounts::arithmetic},
+  expect_met(paths,
+             {&PlainExpertCounts::beyond_slots, &PlainExpertCounts::late, &PlainExpertCounts::resident,
+              &PlainExpertCounts::on_cpu, &PlainExpertCounts::uploads_cut, &PlainExpertCounts::waited_for_cpu,
+              &PlainExpertCounts::waited_for_gpu, &PlainExpertCounts::arithmetic},
              20);
 }
 
@@ -320,8 +329,9 @@ TEST(PlainExperts, ExpertCacheWithAwaitedMisses) {
                 {{"policy.slots", slots}, {"policy.miss", std::string("wait")}},
                 plain_cache_awaited(model, static_cast<std::int32_t>(slots))};
   });
-  expect_met(paths, {&PlainExpertCounts::beyond_slots, &PlainExpertCounts::resident, &PlainExpertCounts::loaded,
-                     &PlainExpertCounts::arithmetic},
+  expect_met(paths,
+             {&PlainExpertCounts::beyond_slots, &PlainExpertCounts::resident, &PlainExpertCounts::loaded,
+              &PlainExpertCounts::arithmetic},
              20);
 }
 
@@ -337,8 +347,9 @@ TEST(PlainExperts, LlamaCppMoe) {
                                {"policy.pageable", 0.5}}),
                 plain_llama_cpp(model, static_cast<std::int32_t>(layers), min_batch, mapped ? 2 : 1)};
   });
-  expect_met(paths, {&PlainExpertCounts::resident, &PlainExpertCounts::loaded, &PlainExpertCounts::on_cpu,
-                     &PlainExpertCounts::arithmetic},
+  expect_met(paths,
+             {&PlainExpertCounts::resident, &PlainExpertCounts::loaded, &PlainExpertCounts::on_cpu,
+              &PlainExpertCounts::arithmetic},
              10);
 }
 
@@ -351,18 +362,19 @@ TEST(PlainExperts, KTransformers) {
     with.threshold = random.one_in(2) ? 0 : random.in(1, 40);
     with.update = random.one_in(2);
     constexpr std::array kPlacements{"uniform", "frequency", "front-loading"};
-    return Pair{"ktransformers",
-                on_cpu(model, {{"policy.gpu_experts", std::int64_t{with.on_gpu}},
-                               {"policy.placement", std::string(kPlacements.at(static_cast<std::size_t>(with.placement)))},
-                               {"policy.deferred_experts", with.deferred},
-                               {"policy.gpu_prefill_threshold", with.threshold},
-                               {"policy.dynamic_update", with.update}}),
-                plain_ktransformers(model, with)};
+    return Pair{
+        "ktransformers",
+        on_cpu(model, {{"policy.gpu_experts", std::int64_t{with.on_gpu}},
+                       {"policy.placement", std::string(kPlacements.at(static_cast<std::size_t>(with.placement)))},
+                       {"policy.deferred_experts", with.deferred},
+                       {"policy.gpu_prefill_threshold", with.threshold},
+                       {"policy.dynamic_update", with.update}}),
+        plain_ktransformers(model, with)};
   });
-  expect_met(paths, {&PlainExpertCounts::resident, &PlainExpertCounts::on_cpu, &PlainExpertCounts::deferred,
-                     &PlainExpertCounts::waited_deferred, &PlainExpertCounts::prompts,
-                     &PlainExpertCounts::waited_for_cpu, &PlainExpertCounts::waited_for_gpu,
-                     &PlainExpertCounts::arithmetic},
+  expect_met(paths,
+             {&PlainExpertCounts::resident, &PlainExpertCounts::on_cpu, &PlainExpertCounts::deferred,
+              &PlainExpertCounts::waited_deferred, &PlainExpertCounts::prompts, &PlainExpertCounts::waited_for_cpu,
+              &PlainExpertCounts::waited_for_gpu, &PlainExpertCounts::arithmetic},
              10);
 }
 
@@ -381,9 +393,9 @@ TEST(PlainExperts, Fiddler) {
     if (with.token_time >= 0) overrides.emplace_back("policy.cpu_token_time", Duration(with.token_time));
     return Pair{"fiddler", std::move(overrides), plain_fiddler(model, with)};
   });
-  expect_met(paths, {&PlainExpertCounts::resident, &PlainExpertCounts::on_cpu, &PlainExpertCounts::loaded,
-                     &PlainExpertCounts::waited_for_cpu, &PlainExpertCounts::waited_for_gpu,
-                     &PlainExpertCounts::arithmetic},
+  expect_met(paths,
+             {&PlainExpertCounts::resident, &PlainExpertCounts::on_cpu, &PlainExpertCounts::loaded,
+              &PlainExpertCounts::waited_for_cpu, &PlainExpertCounts::waited_for_gpu, &PlainExpertCounts::arithmetic},
              10);
 }
 

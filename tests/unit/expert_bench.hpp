@@ -114,6 +114,16 @@ class ExpertBench {
   ScriptedRouters routers;
 
  private:
+  class Observer final : public CopyObserver {
+   public:
+    explicit Observer(ExpertBench& bench) : bench_(bench) {}
+    void copied(const Copy& copy, SimTime started, SimTime ended) override {
+      bench_.layers_->copied(copy, started, ended);
+    }
+
+   private:
+    ExpertBench& bench_;
+  };
   class NoView final : public View {
    public:
     [[nodiscard]] RequestView request(RequestId) const override { return {}; }
@@ -136,7 +146,8 @@ class ExpertBench {
   NoView view_;
   std::unique_ptr<LayerPolicy> layers_;
   LayerRule* rule_ = nullptr;  // of the last iteration
-  Executor executor_;
+  Observer observer_{*this};
+  Executor executor_{CopySharing{}, &observer_};
 };
 
 /// `distinct` experts, 0 on, of which each of `tokens` uses `top_k`.
