@@ -41,14 +41,17 @@ class Fiddler final : public ExpertLayers {
         slower_(pageable_slowdown(settings)) {
     token_seconds_ = settings.has(kTokenTime) ? to_seconds(settings.get<Duration>(kTokenTime)) : cpu_reading_seconds(1);
     const CopyTime copy = deployment.model->copy(Stream::h2d, experts().matrices, experts().bytes, CopyMechanism::many);
-    copied_seconds_ = to_seconds(copy.launch) + to_seconds(copy.transfer) * slower_;
+    copied_ = copy.launch + round_seconds(to_seconds(copy.transfer) * slower_);
   }
 
  private:
+  [[nodiscard]] Duration time_on_cpu(std::int64_t tokens) const {
+    return round_seconds(token_seconds_ * static_cast<double>(tokens));
+  }
+  /// Compares whole nanoseconds, so a tie is a tie on every machine.
   [[nodiscard]] bool copies(std::int64_t tokens) const {
-    const auto s = static_cast<double>(tokens);
-    if (published_) return kPublishedCpu * s >= kPublishedGpu;
-    return token_seconds_ * s > copied_seconds_ + experts().gpu_seconds(1, tokens);
+    if (published_) return kPublishedCpu * static_cast<double>(tokens) >= kPublishedGpu;
+    return time_on_cpu(tokens) > copied_ + round_seconds(experts().gpu_seconds(1, tokens));
   }
 
   void gate(std::int32_t layer, std::span<const ExpertUse> used, CopySink& sink) override {
@@ -65,7 +68,7 @@ class Fiddler final : public ExpertLayers {
       } else {
         ++counts_.on_cpu;
         ++cpu_experts;
-        on_cpu += round_seconds(token_seconds_ * static_cast<double>(use.tokens));
+        on_cpu += time_on_cpu(use.tokens);
       }
     }
     if (cpu_experts == 0) return;
@@ -80,8 +83,8 @@ class Fiddler final : public ExpertLayers {
   bool published_;
   bool overlap_;
   double slower_;
-  double token_seconds_ = 0.0;   // of an expert on the CPU
-  double copied_seconds_ = 0.0;  // of an expert's copy
+  double token_seconds_ = 0.0;  // of an expert on the CPU
+  Duration copied_{};           // of an expert's copy
 };
 
 PolicyInfo info() {

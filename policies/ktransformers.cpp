@@ -84,14 +84,20 @@ class KTransformers final : public ExpertLayers {
     }
     counts_.resident += gpu.experts;
     counts_.on_cpu += immediate.experts + later.experts;
-    compute_on_cpu_for(sink, immediate.experts, time_on_cpu(immediate));
-    if (later.experts > 0) {
-      if (immediate.experts > 0) {
+    const bool outputs = immediate.experts > 0 || deferring_;  // that the layer waits for
+    if (immediate.experts > 0) {
+      compute_on_cpu_for(sink, immediate.experts, time_on_cpu(immediate));
+    } else if (deferring_) {
+      collect_from_cpu(sink);
+    }
+    deferring_ = later.experts > 0;
+    if (deferring_) {
+      if (outputs) {
         compute_more_on_cpu_for(sink, later.experts, time_on_cpu(later));
       } else {
         compute_on_cpu_for(sink, later.experts, time_on_cpu(later));
       }
-      defer(1);
+      defer();
     }
     compute(gpu.experts, gpu.rows);
   }
@@ -139,6 +145,7 @@ class KTransformers final : public ExpertLayers {
 
   ResidentExperts resident_;
   std::int64_t deferred_;
+  bool deferring_ = false;  // experts of the layer before
   std::int64_t threshold_;
   bool update_;
   std::vector<ExpertUse> order_;

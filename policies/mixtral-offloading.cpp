@@ -34,13 +34,14 @@ constexpr const char* kSlots = "policy.slots";
 constexpr const char* kPrefetch = "policy.prefetch";
 constexpr const char* kVariant = "policy.variant";
 constexpr std::int64_t kBuffers = 4;
+constexpr std::int64_t kCopies = 1;  // of an expert, whose matrices are stored one after the other
 
 class MixtralOffloading final : public ExpertLayers {
  public:
   MixtralOffloading(const Deployment& deployment, const Settings& settings, std::int64_t slots, Blocks capacity)
       : ExpertLayers(deployment, capacity),
         published_(settings.get<std::string>(kVariant) == "published"),
-        prefetch_(static_cast<std::int32_t>(settings.get<std::int64_t>(kPrefetch))) {
+        prefetch_(published_ ? 0 : static_cast<std::int32_t>(settings.get<std::int64_t>(kPrefetch))) {
     std::vector<std::int32_t> resident(static_cast<std::size_t>(slots));
     std::iota(resident.begin(), resident.end(), static_cast<std::int32_t>(experts().count - slots));
     slots_.assign(experts().layers.size(), ExpertSlots(resident));
@@ -79,7 +80,7 @@ class MixtralOffloading final : public ExpertLayers {
       ++counts_.loaded;
       counts_.demanded += experts().bytes;
       slots(layer).replace(use.expert);
-      swap_and_compute(use.tokens);
+      swap_and_compute(use.tokens, kCopies);
     }
   }
 
@@ -128,7 +129,7 @@ class MixtralOffloading final : public ExpertLayers {
     if (queue_.empty() || loads() > arrived()) return;
     Ahead next = queue_.front();
     queue_.pop_front();
-    next.ticket = load(sink, 1, experts().matrices);
+    next.ticket = load(sink, 1, kCopies);
     if (demanded_ > 0) {
       --demanded_;
     } else {

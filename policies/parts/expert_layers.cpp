@@ -193,7 +193,6 @@ void ExpertLayers::compute_on_cpu_in_turn(std::int64_t experts, Duration time) {
 }
 
 void ExpertLayers::call_cpu(CopySink& sink, std::int64_t experts, Duration time, bool sends) {
-  if (experts == 0) return;
   const auto way = [&](Stream stream, Tag tag) {
     const Bytes bytes(experts_.hidden_bytes * activation().tokens());
     return Copy{.stream = stream,
@@ -203,9 +202,10 @@ void ExpertLayers::call_cpu(CopySink& sink, std::int64_t experts, Duration time,
                 .tag = tag};
   };
   const Bytes read = experts_.bytes * experts * experts_.gpus;
+  const Duration start = experts > 0 ? cpu_.start : Duration(0);
   calls_.push_back({.sends = sends,
                     .there = way(Stream::d2h, kThere),
-                    .job = {.stream = Stream::cpu, .bytes = read, .launch = cpu_.start, .transfer = time, .tag = kJob},
+                    .job = {.stream = Stream::cpu, .bytes = read, .launch = start, .transfer = time, .tag = kJob},
                     .back = way(Stream::h2d, kBack)});
   cpu_read_ += read;
   ++called_;
@@ -268,7 +268,7 @@ LayerWork ExpertLayers::work(std::int32_t layer, std::int32_t /*sub_batch*/, Cop
     if (piece.load > 0) piece.ticket = load(sink, std::exchange(piece.load, 0), piece.copies, {}, piece.slower);
     if (piece.ticket > arrived_ || going_out_) return {.kind = LayerWork::Kind::waits};
     if (std::exchange(piece.out, false)) {
-      const CopyTime time = model_.copy(Stream::d2h, experts_.matrices, experts_.bytes, CopyMechanism::many);
+      const CopyTime time = model_.copy(Stream::d2h, piece.copies, experts_.bytes, CopyMechanism::many);
       going_out_ = true;
       sink.issue({.stream = Stream::d2h,
                   .bytes = experts_.bytes,

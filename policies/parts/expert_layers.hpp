@@ -83,24 +83,32 @@ class ExpertLayers : public LayerPolicy, protected LayerRule {
   /// As one step after what was listed before: the copy, then the GPU computes them. Nothing goes on beside it.
   void load_and_compute(std::int64_t experts, std::int64_t rows, std::int64_t copies, double slower = 1.0);
   /// The same of one expert whose slot another one leaves: that goes back to the host before the GPU computes.
-  void swap_and_compute(std::int64_t rows) {
-    load_and_compute(1, rows, experts_.matrices);
+  void swap_and_compute(std::int64_t rows, std::int64_t copies) {
+    load_and_compute(1, rows, copies);
     pieces_.back().out = true;
   }
   /// Likewise the CPU, in `time`.
   void compute_on_cpu_in_turn(std::int64_t experts, Duration time);
   /// The CPU computes them: the hidden states go to the host, the outputs come back.
   void compute_on_cpu(CopySink& sink, std::int64_t experts, std::int64_t rows) {
-    call_cpu(sink, experts, round_seconds(cpu_seconds(experts, rows)), true);
+    if (experts > 0) call_cpu(sink, experts, round_seconds(cpu_seconds(experts, rows)), true);
   }
-  /// The same in a time that the policy states.
+  /// The same of experts > 0 in a time that the policy states.
   void compute_on_cpu_for(CopySink& sink, std::int64_t experts, Duration time) { call_cpu(sink, experts, time, true); }
   /// The same of hidden states that the call before has sent.
   void compute_more_on_cpu_for(CopySink& sink, std::int64_t experts, Duration time) {
     call_cpu(sink, experts, time, false);
   }
-  /// The layer does not wait for the last `calls` of the CPU, and the next one with experts does.
-  void defer(std::int64_t calls) { deferred_ = calls; }
+  /// The layer does not wait for the last call of the CPU, and the next one with experts does. The outputs are added to
+  /// those of that layer's first call, so they take no time of their own on the way back.
+  void defer() {
+    deferred_ = 1;
+    calls_.back().back.bytes = {};
+    calls_.back().back.launch = {};
+    calls_.back().back.transfer = {};
+  }
+  /// A call that computes nothing: what was deferred comes back.
+  void collect_from_cpu(CopySink& sink) { call_cpu(sink, 0, {}, true); }
 
   [[nodiscard]] const ExpertDeployment& experts() const { return experts_; }
   [[nodiscard]] ExpertActivation& activation() const { return *experts_.activation; }

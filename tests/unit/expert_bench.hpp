@@ -40,6 +40,7 @@ class ScriptedRouters final : public ExpertActivation {
   std::vector<std::vector<ExpertUse>> used{};         // by layer with experts
   std::vector<std::vector<std::int32_t>> guesses{};   // by layer: what predicted() returns, the likeliest first
   std::vector<std::vector<std::int32_t>> rankings{};  // by layer
+  std::vector<std::vector<double>> popularities{};    // by layer, by expert; empty: all are equal
   using Rows = std::vector<std::vector<double>>;      // by layer and expert
   std::vector<Rows> kinds{};                          // of requests; the iteration's are of the first kind
 
@@ -52,7 +53,9 @@ class ScriptedRouters final : public ExpertActivation {
   [[nodiscard]] std::span<const std::int32_t> by_popularity(std::int32_t layer) const override {
     return at(rankings, layer);
   }
-  [[nodiscard]] double popularity(std::int32_t, std::int32_t) const override { return 0.0; }
+  [[nodiscard]] double popularity(std::int32_t layer, std::int32_t expert) const override {
+    return popularities.empty() ? 0.0 : at(popularities, layer).at(static_cast<std::size_t>(expert));
+  }
   [[nodiscard]] std::int32_t patterns() const override { return std::max(1, static_cast<std::int32_t>(kinds.size())); }
   [[nodiscard]] double pattern_share(std::int32_t pattern) const override { return pattern == 0 ? 1.0 : 0.0; }
   [[nodiscard]] double popularity_in(std::int32_t pattern, std::int32_t layer, std::int32_t expert) const override {
@@ -75,7 +78,7 @@ class ExpertBench {
   /// Rankings by popularity: by number, unless they are stated.
   ExpertBench(const std::string& policy, const ExecutionModel& model, Deployment deployment,
               const Overrides& overrides = {}, std::vector<std::vector<std::int32_t>> rankings = {},
-              std::vector<ScriptedRouters::Rows> kinds = {})
+              std::vector<std::vector<double>> popularities = {}, std::vector<ScriptedRouters::Rows> kinds = {})
       : info_(*PolicyRegistry::instance().find(policy)),
         settings_(oracle::policy_settings(info_, overrides)),
         deployment_(std::move(deployment)) {
@@ -84,6 +87,7 @@ class ExpertBench {
     deployment_.chosen = layout_.chosen;
     deployment_.experts->activation = &routers;
     routers.rankings = std::move(rankings);
+    routers.popularities = std::move(popularities);
     routers.kinds = std::move(kinds);
     if (routers.rankings.empty()) {
       std::vector<std::int32_t> by_number(static_cast<std::size_t>(deployment_.experts->count));
@@ -93,18 +97,25 @@ class ExpertBench {
     layers_ = info_.make({settings_, view_, deployment_, graph_, {}}).layers;
   }
 
-  /// Runs an iteration of `tokens` that decode, from where the last one ended; returns its length.
-  Duration iterate(std::int64_t tokens = 1) {
-    routers.batch = tokens;
+  /// Runs an iteration of `tokens` that decode and a prompt's `prompt` tokens, from where the last one ended; returns
+  /// its length.
+  Duration iterate(std::int64_t tokens = 1, std::int64_t prompt = 0) {
+    routers.batch = tokens + prompt;
     const ExecutionModel& model = *deployment_.model;
-    const BatchShape shape{.decode_sequences = tokens, .sampled_sequences = tokens};
+    const std::array<PrefillChunk, 1> chunk{PrefillChunk{.new_tokens = Tokens(prompt)}};
+    const std::span<const PrefillChunk> chunks(chunk);
+    const BatchShape shape{
+        .decode_sequences = tokens, .chunks = chunks.first(prompt > 0 ? 1 : 0), .sampled_sequences = tokens};
     const std::array<SubBatchTimes, 1> times{SubBatchTimes{.gpu = LayerTimes(model.iteration(shape).layer)}};
-    LayerRule* const rule = layers_->begin(shape, model.iteration(shape).layer);
-    const IterationPlan plan{model.layers(), times, rule};
+    rule_ = layers_->begin(shape, model.iteration(shape).layer);
+    const IterationPlan plan{model.layers(), times, rule_};
     const SimTime start = executor_.now();
     executor_.begin(plan, start);
     return executor_.run(plan, kNever).time - start;
   }
+
+  /// Nothing runs for a while after an iteration. Copies go on.
+  void rest(Duration time) { executor_.run_copies(rule_, executor_.now() + time); }
 
   [[nodiscard]] const Layout& layout() const { return layout_; }
   [[nodiscard]] Figures figures() const { return layers_->figures(); }
@@ -113,6 +124,16 @@ class ExpertBench {
   ScriptedRouters routers;
 
  private:
+  class Observer final : public CopyObserver {
+   public:
+    explicit Observer(ExpertBench& bench) : bench_(bench) {}
+    void copied(const Copy& copy, SimTime started, SimTime ended) override {
+      bench_.layers_->copied(copy, started, ended);
+    }
+
+   private:
+    ExpertBench& bench_;
+  };
   class NoView final : public View {
    public:
     [[nodiscard]] RequestView request(RequestId) const override { return {}; }
@@ -134,7 +155,9 @@ class ExpertBench {
   TierGraph graph_{};
   NoView view_;
   std::unique_ptr<LayerPolicy> layers_;
-  Executor executor_;
+  LayerRule* rule_ = nullptr;  // of the last iteration
+  Observer observer_{*this};
+  Executor executor_{CopySharing{}, &observer_};
 };
 
 /// `distinct` experts, 0 on, of which each of `tokens` uses `top_k`.

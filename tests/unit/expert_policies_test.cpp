@@ -43,6 +43,17 @@ TEST(Fiddler, CopiesAnExpertWhenTheCpuWouldTakeLonger) {
   EXPECT_NEAR(run(5, true), 23.020, 0.01);  // the CPU's 20 beside the GPU's 23.020
 }
 
+// 2 tokens of 0.3 units take the CPU as long as a copy of 0.4 and the GPU's 0.2. The CPU gets a tie, although 2 x 0.3 is
+// above 0.4 + 0.2 by a rounding error of binary numbers.
+TEST(Fiddler, ATieOfTheProfileGoesToTheCpu) {
+  const ExpertModel times = model(1, 0.0, 0.4);
+  ExpertBench bench("fiddler", times, small(1, 2, 1, 0.2, 0.3),
+                    with({{"policy.gpu_experts", std::int64_t{0}}, {"policy.pageable", 1.0}}));
+  bench.routers.used = {{{0, 2}}};
+  bench.iterate();
+  EXPECT_EQ(bench.figures().at("expert_cpu_fraction"), 1.0);
+}
+
 // Test 10: 3 layers of attention 2; an expert on the GPU takes 1, four on the CPU 4. Without deferral 3 (2 + 4) = 18.
 // With one of a token's experts deferred: layers 0 and 1 wait for three, at 2 + 3 and 5 + 2 + 3; the fourth ends at 6
 // and at 11; the last layer computes all four from 12 on: 16.
@@ -56,6 +67,30 @@ TEST(KTransformers, DeferredExpertsAreComputedBesideTheNextLayer) {
   };
   EXPECT_NEAR(run(0), 18.0, 0.01);
   EXPECT_NEAR(run(1), 16.0, 0.01);
+}
+
+// Eight experts of 2 on the CPU, seven of them deferred; each way takes 3. Layer 0: there 0-3, one expert 3-5, its
+// output back 5-8, the others computed 5-19. Layer 1 uses one expert: there 8-11, computed 19-21 behind the deferred
+// ones, and the outputs of all come back together 21-24.
+TEST(KTransformers, DeferredOutputsComeBackWithThoseOfTheNextLayer) {
+  Overrides overrides = with({{"policy.gpu_experts", std::int64_t{0}}, {"policy.deferred_experts", std::int64_t{7}}});
+  overrides.emplace_back("policy.sync", round_seconds(3 * kUnit));
+  const ExpertModel times = model(2, 0.0, 0.0);
+  ExpertBench bench("ktransformers", times, small(2, 8, 8, 0.0, 2.0), overrides);
+  bench.routers.used = {first_experts(8), first_experts(1)};
+  EXPECT_NEAR(units(bench.iterate()), 24.0, 0.01);
+}
+
+// Attention takes 20, and expert 0 is on the GPU. Of the seven on the CPU one is immediate and six are deferred: there
+// 20-23, computed 23-25 and 25-37, back 25-28. Layer 1 uses expert 0 alone, from 48 on. It sends its hidden state like
+// any other layer, 48-51, and gets the deferred outputs 51-54.
+TEST(KTransformers, ALayerWithoutExpertsOnTheCpuGetsDeferredOutputs) {
+  Overrides overrides = with({{"policy.gpu_experts", std::int64_t{1}}, {"policy.deferred_experts", std::int64_t{7}}});
+  overrides.emplace_back("policy.sync", round_seconds(3 * kUnit));
+  const ExpertModel times = model(2, 20.0, 0.0);
+  ExpertBench bench("ktransformers", times, small(2, 8, 8, 0.0, 2.0), overrides);
+  bench.routers.used = {first_experts(8), first_experts(1)};
+  EXPECT_NEAR(units(bench.iterate()), 54.0, 0.01);
 }
 
 // GPU and CPU work side by side: 4 on the GPU at 3 take 12, 2 on the CPU at 5 take 10, attention 2. A prompt above the
@@ -157,6 +192,27 @@ TEST(MixtralOffloading, ThePublishedCodeSwaps) {
   TwoLayersOfOneSlot run(1, "published");
   EXPECT_NEAR(run.token(kA, kY, kY), 12.0, 0.01);
   EXPECT_EQ(run.figures().at("prefetched_expert_bytes"), 0.0);
+}
+
+// Layer 0 misses 0, so its swap is followed by layer 1. The guess of layer 1 is not resident, and is not loaded.
+TEST(MixtralOffloading, ThePublishedCodeLoadsNothingAhead) {
+  TwoLayersOfOneSlot run(1, "published");
+  EXPECT_NEAR(run.token(kB, kX, kY), 12.0, 0.01);  // gate 1, swap 1-9, computed to 10; gate 11, a hit, 12
+  EXPECT_EQ(run.figures().at("prefetched_expert_bytes"), 0.0);
+  EXPECT_EQ(run.figures().at("demanded_expert_bytes"), 1000.0);
+}
+
+// An expert is one copy: its matrices are stored one after the other. A copy starts in 1 and takes 4. Paper: gate 1,
+// the expert comes 1-6, computed to 7. Published: it comes 1-6, another one leaves 6-11, computed to 12.
+TEST(MixtralOffloading, AnExpertIsOneCopy) {
+  const ExpertModel times(1, round_seconds(kUnit), 1000.0 / (4.0 * kUnit), round_seconds(kUnit));
+  for (const auto& [variant, expected] :
+       std::vector<std::pair<std::string, double>>{{"paper", 7.0}, {"published", 12.0}}) {
+    ExpertBench bench("mixtral-offloading", times, small(1, 2, 1, 1.0, 1.0),
+                      {{"policy.slots", std::int64_t{1}}, {"policy.variant", variant}});
+    bench.routers.used = {{{0, 1}}};
+    EXPECT_NEAR(units(bench.iterate()), expected, 0.01) << variant;
+  }
 }
 
 // Three slots of four, 1, 2 and 3; 1 is used, so 2 is the least recently used: 0 takes its slot.

@@ -42,7 +42,7 @@ using Rows = ScriptedRouters::Rows;
 class FourLayers {
  public:
   FourLayers(std::int64_t slots, std::vector<Rows> kinds, Overrides overrides)
-      : bench_("moe-infinity", times_, small(4, 3, 1, 1.0, 1.0), with_slots(slots, std::move(overrides)), {},
+      : bench_("moe-infinity", times_, small(4, 3, 1, 1.0, 1.0), with_slots(slots, std::move(overrides)), {}, {},
                std::move(kinds)) {}
 
   /// A token that uses these experts; returns its length.
@@ -130,8 +130,8 @@ TEST(MoeInfinity, NeedsASlotForEachExpertOfALayer) {
   const ExpertModel times = model(4, 1.0, 4.0);
   const auto problem = [&](std::int64_t slots) -> std::string {
     try {
-      static_cast<void>(
-          ExpertBench("moe-infinity", times, small(4, 3, 1, 1.0, 1.0), {{"policy.gpu_experts", slots}}, {}, {kRows}));
+      static_cast<void>(ExpertBench("moe-infinity", times, small(4, 3, 1, 1.0, 1.0), {{"policy.gpu_experts", slots}},
+                                    {}, {}, {kRows}));
     } catch (const ConfigError& error) {
       return error.what();
     }
