@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Where to keep experts that do not fit a GPU: prints the tables of README.md. gpt-oss-120b, one request at a time, decode
 # tokens/s by memory of the GPU, bandwidth of the host's memory and locality of experts.
-# Usage: map.sh [SPILLWAY]. Takes 13 s on one core of an AMD EPYC.
+# Usage: map.sh [SPILLWAY]. Takes 10 s of CPU time.
 set -euo pipefail
 spillway=${1:-spillway}
 here=$(dirname "${BASH_SOURCE[0]}")
