@@ -4,7 +4,8 @@
 // Source: Eliseev and Mazur, arXiv 2312.17238; dvmazur/mixtral-offloading (ce54518), src/expert_cache.py and
 // build_model.py; rules as in shared/experts.md, 8.2, whose marks say what is known from summaries only.
 //
-//   slots       K experts of each layer, at first those with the highest numbers. Four shared buffers beside them
+//   slots       K experts of each layer, at first those with the highest numbers. Four shared buffers beside them. With
+//               fewer slots than a token uses experts, those of one layer evict each other
 //   paper       the host holds all experts. At a gate, experts in use that are resident or have been loaded ahead are
 //               hits; others are loaded, in order. Loads ahead that have not started and are not in use are dropped.
 //               Hits are computed first, then the others as they arrive. When the last load of a layer has ended, the
@@ -216,7 +217,7 @@ PolicyInfo info() {
   info.layout = [](const Deployment& deployment, const Settings& settings) {
     const ExpertDeployment& experts = *deployment.experts;
     return lay_out_popular(deployment, settings, kSlots, experts.count, experts.bytes * kBuffers,
-                           experts.expert_layers(), experts.top_k);
+                           experts.expert_layers(), 1);
   };
   return info;
 }
