@@ -25,6 +25,7 @@ inline ExpertChoice choice_of(const PlainChoice& plain) {
           .skew = plain.skew,
           .locality = plain.locality,
           .lookahead = plain.lookahead,
+          .hit_curve = HitCurve(plain.hit_curve),
           .seed = plain.seed};
 }
 

@@ -6,6 +6,7 @@
 #include <array>
 #include <memory>
 #include <numeric>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -40,12 +41,17 @@ class ScriptedRouters final : public ExpertActivation {
   std::vector<std::vector<ExpertUse>> used{};         // by layer with experts
   std::vector<std::vector<std::int32_t>> guesses{};   // by layer: what predicted() returns, the likeliest first
   std::vector<std::vector<std::int32_t>> rankings{};  // by layer
+  std::vector<std::vector<std::int32_t>> hits{};      // by layer: what a hit curve finds; empty: there is no curve
 
   [[nodiscard]] std::int64_t tokens() const override { return batch; }
   [[nodiscard]] std::span<const ExpertUse> layer(std::int32_t layer) override { return at(used, layer); }
   [[nodiscard]] std::span<const std::int32_t> predicted(std::int32_t layer, std::int32_t count) override {
     const std::span<const std::int32_t> all = at(guesses, layer);
     return all.first(std::min(all.size(), static_cast<std::size_t>(count)));
+  }
+  [[nodiscard]] std::optional<std::span<const std::int32_t>> found(std::int32_t layer, std::int32_t) override {
+    if (hits.empty()) return std::nullopt;
+    return at(hits, layer);
   }
   [[nodiscard]] std::span<const std::int32_t> by_popularity(std::int32_t layer) const override {
     return at(rankings, layer);
