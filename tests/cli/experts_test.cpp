@@ -110,6 +110,16 @@ TEST_F(Experts, CompareShowsHalfAndTwiceOfEach) {
   EXPECT_THAT(fixed.out, HasSubstr("Locality     policy=expert-cache: 0.4 (default)\n"));
 }
 
+TEST_F(Experts, CompareReplacesAGivenLocality) {
+  const auto slots =
+      spillway(small("compare", {"policy.slots=16,32", "experts.locality=0.3", "replications=1", "--json"}));
+  ASSERT_EQ(slots.code, 0) << slots.err;
+  for (const json& one : json::parse(slots.out)["runs"]) {
+    EXPECT_EQ(one["other_localities"]["runs"][0]["value"], 0.15);
+    EXPECT_EQ(one["other_localities"]["runs"][1]["value"], 0.6);
+  }
+}
+
 TEST_F(Experts, ALocalityThatIsAnAxisIsNotVariedAgain) {
   const auto table = spillway(small("compare", {"experts.locality=0.1,0.7", "replications=1"}));
   ASSERT_EQ(table.code, 0) << table.err;
@@ -160,6 +170,27 @@ TEST_F(Experts, HitCurvesThatCannotBe) {
   EXPECT_THAT(slots.err, HasSubstr("policy llama-cpp-moe has no slots that a hit curve could describe"));
   const auto none = spillway(small("run", {"experts.hit_curve=16:0.5"}, "vllm"));
   EXPECT_THAT(none.err, HasSubstr("experts.hit_curve has no effect: policy vllm keeps every expert on the GPU"));
+}
+
+// More layers on the host leave the GPU more memory: the smallest number that fits a quarter of its 80 GB. Above it the
+// layout fits, below it does not.
+TEST_F(Experts, SearchFindsTheFewestLayersOnTheHost) {
+  const auto result =
+      spillway(small("search",
+                     {"--min", "policy.n_cpu_moe", "--from", "1", "--to", "48", "engine.gpu_memory_utilization=0.3",
+                      "replications=1", "--slo", "p50_tpot_ms<10000", "--json"},
+                     "llama-cpp-moe"));
+  ASSERT_EQ(result.code, 0) << result.err;
+  const json found = json::parse(result.out)["searches"][0];
+  const auto layers = found["value"].get<int>();
+  EXPECT_EQ(found["does_not_hold_at"], layers - 1);
+  for (const int offset : {0, -1}) {
+    const auto run = spillway(
+        small("run",
+              {"policy.n_cpu_moe=" + std::to_string(layers + offset), "engine.gpu_memory_utilization=0.3", "--dry-run"},
+              "llama-cpp-moe"));
+    EXPECT_EQ(run.code == 0, offset == 0) << run.err;
+  }
 }
 
 TEST_F(Experts, FlagsOfEngines) {

@@ -134,6 +134,9 @@ TEST(EdgeSearch, ZeroIsAValueOfSomeKeys) {
   EXPECT_EQ(none.tried, (std::vector<double>{4, 2, 1, 0}));
   const auto without = search({.start = 4.0, .whole = true}, [](double) { return false; });
   EXPECT_EQ(without.tried, (std::vector<double>{4, 2, 1}));
+  // Up to a limit of 1: 0 is beyond 1 on the other side only.
+  const auto limited = search({.start = 1.0, .high = 1.0, .whole = true, .zero = true}, [](double) { return true; });
+  EXPECT_EQ(limited.tried, (std::vector<double>{1}));
 }
 
 TEST(EdgeSearch, ConditionsWithoutAnEdgeEnd) {
