@@ -62,14 +62,48 @@ std::string formats_of(const GpuProfile& gpu, const LlmModel& llm) {
 }
 
 std::string stored_as(const QuantizedLinear& linear) {
+  if (linear.gguf) return fmt::format("GGUF {}", linear.method);
   if (linear.kernel != Quantization::none) return std::string(format_of(linear.kernel).name);
   return fmt::format("{} of {} bits", linear.method, linear.bits);
 }
 
 }  // namespace
 
+namespace {
+
+/// Weights as a GGUF file holds them, which 16-bit kernels multiply.
+std::optional<Problem> apply_gguf(std::string_view type, LlmModel& llm) {
+  if (llm.quantized) {
+    return Problem{fmt::format("{} holds weights in {}, so they cannot be loaded as {}", llm.file.name,
+                               stored_as(*llm.quantized), type),
+                   kKey, "use engine.quantization=auto, or the model's 16-bit file"};
+  }
+  const std::int64_t block = gguf_block_weights(type);
+  const std::int64_t expert_width = llm.experts ? llm.experts->width : 0;
+  for (const std::int64_t row : {llm.hidden, llm.ffn, expert_width}) {
+    if (row % block == 0) continue;
+    return Problem{
+        fmt::format("{} has rows of {} weights, and a block of {} has {}", llm.file.name, row, type, block), kKey,
+        block > 32 && row % 32 == 0 ? "use a type with blocks of 32: q4_0, q5_0, q8_0 or mxfp4_moe" : "leave it out"};
+  }
+  GgufLayers layers{.layers = llm.layers, .routed = {}, .matrices = llm.gated_mlp ? 3 : 2};
+  for (std::int64_t layer = 0; layer < llm.layers; ++layer) {
+    const auto at = static_cast<std::size_t>(layer);
+    layers.routed.push_back(llm.kinds.empty() ? llm.experts.has_value() : llm.kinds[llm.kind_of_layer[at]].routed);
+  }
+  llm.quantized = QuantizedLinear{.method = std::string(type),
+                                  .split_inputs = block,
+                                  .by_engine = true,
+                                  .head = true,
+                                  .gguf = gguf_bits(type, layers)};
+  return std::nullopt;
+}
+
+}  // namespace
+
 std::optional<Problem> apply_quantization(std::string_view wanted, const GpuProfile& gpu, LlmModel& llm) {
   if (wanted == "auto") return std::nullopt;
+  if (gguf_block_weights(wanted) > 0) return apply_gguf(wanted, llm);
   const Quantization quantization = quantization_named(wanted).value();
   if (llm.quantized && llm.quantized->kernel != quantization) {
     return Problem{fmt::format("{} holds weights in {}, so they cannot be loaded as {}", llm.file.name,

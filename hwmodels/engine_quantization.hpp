@@ -12,11 +12,15 @@ namespace spillway::hwmodels {
 
 /// Quantises the linear layers of `llm` as an engine does when it loads the weights; the LM head stays as it is.
 ///
-/// `wanted` is auto or a name of kQuantizationFormats:
+/// `wanted` is auto, a name of kQuantizationFormats or one of gguf_type_names():
 ///   auto     nothing changes: the model is as its file says
 ///   none     the same, but the file must not hold quantised weights
 ///   others   the file must hold 16-bit weights, or weights that are quantised in this way, and `gpu` must have fitted
 ///            kernels of the format
+///   GGUF     the file must hold 16-bit weights, in rows of whole blocks. No profile has kernels of llama.cpp's: the
+///   GPU
+///            reads the bytes of the type and multiplies at the speed of 16-bit weights. The LM head is of the file,
+///            too
 ///
 /// Returns the problem when the file or the GPU does not allow it; the GPU's problem names the GPU nearest in
 /// arithmetic and bandwidth that has such kernels.

@@ -157,13 +157,29 @@ Matrix LlmModel::head_matrix(std::int64_t tensor_parallel) const {
   return {hidden, (vocabulary + tensor_parallel - 1) / tensor_parallel};
 }
 
+namespace {
+
+Bytes bytes_of(const Matrix& matrix, double bits) {
+  const auto weights = static_cast<double>(matrix.inputs * matrix.outputs);
+  return Bytes(static_cast<std::int64_t>(std::ceil(weights * bits / 8.0)));
+}
+
+}  // namespace
+
 Bytes LlmModel::linear_bytes(const Matrix& matrix, LinearPart part) const {
   const bool in_fewer_bits = quantized && quantized->covers(part);
+  if (in_fewer_bits && quantized->gguf) {
+    const GgufBits& bits = *quantized->gguf;
+    return bytes_of(matrix, part == LinearPart::expert ? bits.expert
+                            : part == LinearPart::mlp  ? bits.mlp
+                                                       : bits.attention);
+  }
   return in_fewer_bits ? quantized->bytes(matrix) : Bytes(matrix.inputs * matrix.outputs * dtype_bytes);
 }
 
 Bytes LlmModel::head_bytes(const Matrix& matrix) const {
   const bool quantised = quantized && quantized->head && !tied_embeddings;
+  if (quantised && quantized->gguf) return bytes_of(matrix, quantized->gguf->head);
   return quantised ? quantized->bytes(matrix) : Bytes(matrix.inputs * matrix.outputs * dtype_bytes);
 }
 

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "hwmodels/data_file.hpp"
+#include "hwmodels/gguf_types.hpp"
 #include "hwmodels/quantization.hpp"
 #include "sim/core/error.hpp"
 #include "sim/core/units.hpp"
@@ -76,6 +77,7 @@ struct QuantizedLinear {
   bool head = false;                         // the LM head is quantised too, when it is a matrix of its own
   bool attention = true;                     // so are the projections of attention
   bool mlp = true;                           // so are dense MLPs and shared experts; routed experts always are
+  std::optional<GgufBits> gguf{};            // of a GGUF file: instead of bits and groups
 
   [[nodiscard]] Bytes bytes(const Matrix& matrix) const;
   [[nodiscard]] bool covers(LinearPart part) const {

@@ -8,6 +8,8 @@
 //               most tokens first, are copied, each to the slot of the least recently used expert. Until a copy has
 //               ended, its expert is still missing. Outputs of the CPU come back over the same link, in turn
 //   miss=wait   what is missing is copied in order, and each is computed when it has arrived
+//   curve       with experts.hit_curve, the curve says what is in the slots. Uploads take their time on the link, and
+//               change nothing else
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -34,11 +36,12 @@ class ExpertCache final : public ExpertLayers {
   ExpertCache(const Deployment& deployment, const Settings& settings, std::int64_t slots, Blocks capacity)
       : ExpertLayers(deployment, capacity, on_cpu(settings) ? expert_cpu(deployment, settings) : ExpertCpu{}),
         cpu_(on_cpu(settings)),
-        uploads_(settings.get<std::int64_t>(kUploads)) {
+        uploads_(settings.get<std::int64_t>(kUploads)),
+        slots_(activation()) {
     for (std::int32_t layer = 0; layer < experts().expert_layers(); ++layer) {
       const auto popular = activation().by_popularity(layer).first(static_cast<std::size_t>(slots));
       // The most popular ones are there at first, the least popular of them leaves first.
-      slots_.emplace_back(std::vector<std::int32_t>(popular.rbegin(), popular.rend()));
+      slots_.add({popular.rbegin(), popular.rend()});
       coming_.emplace_back();
     }
   }
@@ -51,13 +54,12 @@ class ExpertCache final : public ExpertLayers {
   };
 
   void gate(std::int32_t layer, std::span<const ExpertUse> used, CopySink& sink) override {
-    ExpertSlots& slots = slots_[static_cast<std::size_t>(layer)];
     std::vector<Coming>& coming = coming_[static_cast<std::size_t>(layer)];
     std::erase_if(coming, [this](const Coming& one) { return one.ticket <= arrived(); });
     missing_.clear();
     for (const ExpertUse& use : used) {
-      const bool held = slots.holds(use.expert);
-      if (held) slots.touch(use.expert);
+      const bool held = slots_.holds(layer, use.expert);
+      if (held) slots_.touch(layer, use.expert);
       if (held && std::ranges::find(coming, use.expert, &Coming::expert) == coming.end()) {
         ++counts_.resident;
         compute(1, use.tokens);
@@ -71,15 +73,15 @@ class ExpertCache final : public ExpertLayers {
     if (cpu_) {
       compute_missing(sink);
     } else {
-      await_missing(slots, sink);
+      await_missing(layer, sink);
     }
   }
 
-  void await_missing(ExpertSlots& slots, CopySink& sink) {
+  void await_missing(std::int32_t layer, CopySink& sink) {
     for (const ExpertUse& use : missing_) {
       ++counts_.loaded;
       counts_.demanded += experts().bytes;
-      slots.replace(use.expert);
+      slots_.replace(layer, use.expert);
       compute(1, use.tokens, load(sink, 1, experts().matrices));
     }
   }
@@ -101,16 +103,18 @@ class ExpertCache final : public ExpertLayers {
     std::vector<Coming>& coming = coming_[static_cast<std::size_t>(layer)];
     for (const ExpertUse& use : missing_) {
       counts_.demanded += experts().bytes;
-      const std::int32_t left = slots_[static_cast<std::size_t>(layer)].replace(use.expert);
-      std::erase_if(coming, [left](const Coming& one) { return one.expert == left; });
-      coming.push_back({use.expert, load(sink, 1, experts().matrices)});
+      const std::int64_t ticket = load(sink, 1, experts().matrices);
+      const std::optional<std::int32_t> left = slots_.replace(layer, use.expert);
+      if (!left) continue;  // a hit curve says what is there
+      std::erase_if(coming, [left](const Coming& one) { return one.expert == *left; });
+      coming.push_back({use.expert, ticket});
     }
     missing_.clear();
   }
 
   bool cpu_;
   std::int64_t uploads_;
-  std::vector<ExpertSlots> slots_;           // by layer
+  LayerSlots slots_;
   std::vector<std::vector<Coming>> coming_;  // by layer
   std::vector<ExpertUse> missing_;
   std::vector<ExpertUse> on_cpu_only_;  // in use while they are on their way
@@ -124,6 +128,7 @@ PolicyInfo info() {
   info.limits = "Plain recency, where vLLM's proposal weighs it by frequency. All copies are from page-locked memory.";
   info.figures = expert_figures();
   info.places_experts = true;
+  info.caches_experts = true;
   info.streams = {.weights = true};
   info.default_scheduler = "vllm";
   info.parameters = {

@@ -17,6 +17,8 @@
 
 #include <algorithm>
 #include <memory>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "policies/parts/expert_layers.hpp"
@@ -151,6 +153,23 @@ class KTransformers final : public ExpertLayers {
   std::vector<ExpertUse> order_;
 };
 
+/// Options of SGLang's server with KTransformers.
+EngineFlags engine_flags(const Settings& settings, const Settings& chosen) {
+  std::string flags = fmt::format("--kt-num-gpu-experts {} --kt-max-deferred-experts-per-token {}",
+                                  chosen.get<std::int64_t>(kExperts), settings.get<std::int64_t>(kDeferred));
+  if (const auto threshold = settings.get<std::int64_t>(kThreshold); threshold > 0) {
+    flags += fmt::format(" --kt-gpu-prefill-token-threshold {}", threshold);
+  }
+  if (settings.get<bool>(kUpdate)) flags += " --kt-enable-dynamic-expert-update";
+  const std::string& placement = settings.get<std::string>(kPlacement);
+  return {.engine = "SGLang",
+          .version = placement == "uniform" ? "sglang 0ba3cdd with ktransformers 95009ea6"
+                                            : fmt::format("kvcache-ai's fork of SGLang, whose expert placement must be "
+                                                          "{}",
+                                                          placement),
+          .flags = std::move(flags)};
+}
+
 PolicyInfo info() {
   PolicyInfo info;
   info.name = "ktransformers";
@@ -204,6 +223,7 @@ PolicyInfo info() {
                                "6454S (KTransformers, DeepseekR1_V3_tutorial.md)"),
       host_memory_parameter()};
   for (Parameter& parameter : cpu_call_parameters()) info.parameters.push_back(std::move(parameter));
+  info.engine_flags = engine_flags;
   info.make_layers = [](const PolicyContext& context) -> std::unique_ptr<LayerPolicy> {
     return std::make_unique<KTransformers>(context.deployment, context.settings,
                                            context.deployment.chosen.get<std::int64_t>(kExperts),

@@ -19,6 +19,8 @@
 #include <cmath>
 #include <map>
 #include <memory>
+#include <string>
+#include <utility>
 
 #include "policies/parts/expert_layers.hpp"
 #include "policies/parts/popular_experts.hpp"
@@ -109,6 +111,21 @@ class LlamaCppMoe final : public ExpertLayers {
   double slower_;
 };
 
+/// Options of llama-server and llama-cli.
+EngineFlags engine_flags(const Settings& settings, const Settings& chosen) {
+  constexpr std::int64_t kDefaultBatch = 2048;
+  constexpr std::int64_t kDefaultMinBatch = 32;
+  const auto ubatch = settings.get<std::int64_t>("engine.max_num_batched_tokens");
+  const auto min_batch = settings.get<std::int64_t>(kMinBatch);
+  std::string flags;
+  if (min_batch > 0 && min_batch != kDefaultMinBatch) flags = fmt::format("GGML_OP_OFFLOAD_MIN_BATCH={} ", min_batch);
+  flags += fmt::format("-ngl 99 --n-cpu-moe {} -ub {}", chosen.get<std::int64_t>(kLayers), ubatch);
+  if (ubatch > kDefaultBatch) flags += fmt::format(" -b {}", ubatch);
+  if (!settings.get<bool>(kMap)) flags += " --no-mmap";
+  if (min_batch == 0) flags += " --no-op-offload";
+  return {.engine = "llama.cpp", .version = "common/common.h (0010882)", .flags = std::move(flags)};
+}
+
 PolicyInfo info() {
   PolicyInfo info;
   info.name = "llama-cpp-moe";
@@ -155,6 +172,7 @@ PolicyInfo info() {
   info.engine_defaults = [](const Settings&) {
     return std::map<std::string, std::string>{{"engine.max_num_batched_tokens", "512"}};
   };
+  info.engine_flags = engine_flags;
   info.make_layers = [](const PolicyContext& context) -> std::unique_ptr<LayerPolicy> {
     const Settings& chosen = context.deployment.chosen;
     return std::make_unique<LlamaCppMoe>(context.deployment, context.settings, chosen.get<std::int64_t>(kLayers),

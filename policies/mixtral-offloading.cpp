@@ -14,6 +14,8 @@
 //   published   the public code loads nothing ahead, and swaps: the expert that leaves goes back to the host, both
 //   copies
 //               on the compute stream. Resident experts first, then the others by number
+//   curve       with experts.hit_curve, the curve says what is in the slots, and loads ahead find more. A guess that is
+//               not used counts as not resident, so it is loaded
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -42,10 +44,11 @@ class MixtralOffloading final : public ExpertLayers {
   MixtralOffloading(const Deployment& deployment, const Settings& settings, std::int64_t slots, Blocks capacity)
       : ExpertLayers(deployment, capacity),
         published_(settings.get<std::string>(kVariant) == "published"),
-        prefetch_(published_ ? 0 : static_cast<std::int32_t>(settings.get<std::int64_t>(kPrefetch))) {
+        prefetch_(published_ ? 0 : static_cast<std::int32_t>(settings.get<std::int64_t>(kPrefetch))),
+        slots_(activation()) {
     std::vector<std::int32_t> resident(static_cast<std::size_t>(slots));
     std::iota(resident.begin(), resident.end(), static_cast<std::int32_t>(experts().count - slots));
-    slots_.assign(experts().layers.size(), ExpertSlots(resident));
+    for (std::int32_t layer = 0; layer < experts().expert_layers(); ++layer) slots_.add(resident);
   }
 
  private:
@@ -56,13 +59,11 @@ class MixtralOffloading final : public ExpertLayers {
     std::int64_t ticket = 0;  // 0: its load has not started
   };
 
-  ExpertSlots& slots(std::int32_t layer) { return slots_[static_cast<std::size_t>(layer)]; }
-
   void gate(std::int32_t layer, std::span<const ExpertUse> used, CopySink& sink) override {
     for (const ExpertUse& use : used) {
-      if (slots(layer).holds(use.expert)) {
+      if (slots_.holds(layer, use.expert)) {
         ++counts_.resident;
-        slots(layer).touch(use.expert);
+        slots_.touch(layer, use.expert);
         compute(1, use.tokens);
         hits_.push_back(use.expert);
       }
@@ -80,7 +81,7 @@ class MixtralOffloading final : public ExpertLayers {
       if (hit(use.expert)) continue;
       ++counts_.loaded;
       counts_.demanded += experts().bytes;
-      slots(layer).replace(use.expert);
+      slots_.replace(layer, use.expert);
       swap_and_compute(use.tokens, kCopies);
     }
   }
@@ -121,7 +122,7 @@ class MixtralOffloading final : public ExpertLayers {
   }
   [[nodiscard]] bool hit(std::int32_t expert) const { return std::ranges::find(hits_, expert) != hits_.end(); }
   void take_slot(std::int32_t layer, std::int32_t expert) {
-    slots(layer).replace(expert);
+    slots_.replace(layer, expert);
     hits_.push_back(expert);
   }
 
@@ -151,7 +152,7 @@ class MixtralOffloading final : public ExpertLayers {
     predicted_ = true;
     for (const std::int32_t expert : activation().predicted(layer_ + 1, prefetch_)) {
       const auto taken = static_cast<std::int64_t>(ahead_.size() + queue_.size());
-      if (slots(layer_ + 1).holds(expert) || taken >= kBuffers) continue;
+      if (slots_.holds(layer_ + 1, expert) || taken >= kBuffers) continue;
       queue_.push_back({layer_ + 1, expert, 0});
     }
     start_next(sink);
@@ -165,7 +166,7 @@ class MixtralOffloading final : public ExpertLayers {
 
   bool published_;
   std::int32_t prefetch_;
-  std::vector<ExpertSlots> slots_;
+  LayerSlots slots_;
   std::vector<std::int32_t> hits_;  // experts in use that need no load of their own
   std::deque<Ahead> queue_;         // loads that have not started: those in demand, then those ahead
   std::size_t demanded_ = 0;        // of the queue
@@ -187,6 +188,7 @@ PolicyInfo info() {
       "it.";
   info.figures = expert_figures();
   info.places_experts = true;
+  info.caches_experts = true;
   info.streams = {.weights = true};
   info.default_scheduler = "vllm";
   info.parameters = {

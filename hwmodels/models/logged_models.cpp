@@ -262,7 +262,7 @@ std::optional<Problem> table_model_problem(const GpuProfile& gpu, const LlmModel
   }
   if (llm.quantized && llm.quantized->by_engine) {
     return Problem{fmt::format("the layer tables of {} are of the weights in {}'s file, not of {}", gpu.file.name,
-                               llm.file.name, format_of(llm.quantized->kernel).name),
+                               llm.file.name, llm.quantized->method),
                    "engine.quantization", "use another latency_model"};
   }
   if (tensor_parallel != 1) {

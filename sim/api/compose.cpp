@@ -262,6 +262,11 @@ PolicyInfo as_weights(const PolicyInfo& policy) {
       return keys.outside(shrinks_without(keys.inside(settings)));
     };
   }
+  if (policy.engine_flags) {
+    info.engine_flags = [engine_flags = policy.engine_flags, keys](const Settings& settings, const Settings& chosen) {
+      return engine_flags(keys.inside(settings), chosen);
+    };
+  }
   info.make_layers = [make_layers = policy.make_layers, keys](const PolicyContext& context) {
     const Settings settings = keys.inside(context.settings);
     return make_layers({settings, context.view, context.deployment, context.graph, context.on_bus});
@@ -298,6 +303,8 @@ PolicyInfo compose_weights(const PolicyInfo& base, const PolicyInfo& weights) {
   info.places_experts = weights.places_experts;
   info.expert_patterns = weights.expert_patterns;
   info.unequal_layers = weights.unequal_layers;
+  info.caches_experts = weights.caches_experts;
+  info.engine_flags = weights.engine_flags;
   if (weights.default_engine) info.default_engine = weights.default_engine;
   info.engine_defaults = merged(weights.engine_defaults, base.engine_defaults);
   if (!beside) {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -34,6 +35,14 @@ class ExpertActivation {
   /// `count` experts, the likeliest first, that the gate of `layer` would choose if it were given the hidden state of
   /// the layer before: some of those in use, filled up with the most popular others.
   [[nodiscard]] virtual std::span<const std::int32_t> predicted(std::int32_t layer, std::int32_t count) = 0;
+  /// With a measured hit curve (experts.hit_curve): which of the experts in use are in the layer's `slots` slots, by
+  /// ascending number. A policy may ask at the gate, and before it whether an expert that was predicted is there.
+  /// Empty: there is no curve, and the policy keeps account of its slots. O(experts) for the first call of a layer in
+  /// an iteration, then O(1).
+  [[nodiscard]] virtual std::optional<std::span<const std::int32_t>> found(std::int32_t /*layer*/,
+                                                                           std::int32_t /*slots*/) {
+    return std::nullopt;
+  }
   /// The experts of a layer by popularity, the most popular first: what profiling a workload tells. Constant.
   [[nodiscard]] virtual std::span<const std::int32_t> by_popularity(std::int32_t layer) const = 0;
   /// Probability that a token uses an expert. Constant.

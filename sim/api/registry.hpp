@@ -33,6 +33,13 @@ struct Streams {
   bool weights = false;
 };
 
+/// The command line of an engine that would do what a policy does.
+struct EngineFlags {
+  std::string engine{};   // "llama.cpp"
+  std::string version{};  // whose options these are
+  std::string flags{};    // "-ngl 99 --n-cpu-moe 36 -ub 512"; of the placement of weights and of batches alone
+};
+
 /// A policy: a scheduler, an offload policy and, if it streams layers, a layer policy.
 struct Policy {
   std::unique_ptr<Scheduler> scheduler;
@@ -70,6 +77,8 @@ struct PolicyInfo {
   /// It decides where routed experts are and who computes them: the model must have some, and the execution model times
   /// none of them. Its layers may be of different sizes.
   bool places_experts = false;
+  /// Of these: it has slots for experts of each layer, which hold those used last (experts.hit_curve).
+  bool caches_experts = false;
   std::int32_t expert_patterns = 1;  // default of experts.patterns
   /// It plans each layer by itself (Deployment::tensors), so that they may be of different sizes.
   bool unequal_layers = false;
@@ -94,6 +103,10 @@ struct PolicyInfo {
   std::function<Policy(const PolicyContext&)> make;
   /// Its scheduler alone, over the memory of another policy. Empty: the one that `make` makes.
   std::function<std::unique_ptr<Scheduler>(const PolicyContext&)> make_scheduler{};
+
+  /// What would configure its engine like this, from the settings and Layout::chosen. Empty: no released engine has
+  /// such options.
+  std::function<EngineFlags(const Settings&, const Settings& chosen)> engine_flags{};
 
   /// How the policy uses memory. Empty: weights and KV on the GPU. Throws ConfigError with what does not fit.
   std::function<Layout(const Deployment&, const Settings&)> layout;

@@ -1,4 +1,6 @@
 // The table of the engine-level keys.
+#include <fmt/format.h>
+
 #include <string>
 #include <utility>
 #include <vector>
@@ -7,6 +9,7 @@
 #include "sim/api/registry.hpp"
 #include "sim/api/router.hpp"
 #include "sim/config/config.hpp"
+#include "sim/config/expert_defaults.hpp"
 
 namespace spillway {
 namespace {
@@ -138,11 +141,14 @@ void add_engine(std::vector<Parameter>& table, const std::vector<std::string>& e
              "share a prefix, and under vllm-offloading, which stores the blocks of every request",
              "vLLM enable_prefix_caching; auto is Spillway's, because most traces hold no prefixes"));
   table.push_back(
-      choice("engine.quantization", "auto", {"auto", "none", "fp8", "fp8_block", "nvfp4", "mxfp4", "int4"},
+      choice("engine.quantization", "auto",
+             {"auto", "none", "fp8", "fp8_block", "nvfp4", "mxfp4", "int4", "q4_0", "q5_0", "q8_0", "q2_k", "q3_k_m",
+              "q4_k_m", "q5_k_m", "q6_k", "iq4_xs", "mxfp4_moe"},
              "Number format of the linear layers: auto, as the model's file says; another format quantises a "
              "16-bit model, and needs a GPU whose kernels of that format were measured (explain NAME); the "
-             "LM head stays in 16 bits",
-             "vLLM --quantization; auto as there"));
+             "LM head stays in 16 bits. From q4_0 on, types of GGUF files, LM head included, which need no such "
+             "kernels: the GPU reads their bytes and multiplies as fast as 16-bit weights",
+             "vLLM --quantization; auto as there. GGUF types: ggml's block layouts and llama.cpp's llama-quantize"));
   table.push_back(optional_time("engine.request_timeout",
                                 "Time after arrival at which a client gives up; default: never",
                                 "Spillway: by default never, because a hidden timeout would flatter throughput"));
@@ -383,17 +389,17 @@ void add_experts(std::vector<Parameter>& table) {
     key.quiet_default = true;
     table.push_back(std::move(key));
   };
+  const auto sources = [](const ExpertDefault& few, const ExpertDefault& many) {
+    return fmt::format("{:g}: {}; {:g}: {}", few.value, few.source, many.value, many.source);
+  };
   add("experts.skew", "", 4.0,
       "Popularity of a layer's experts: the one of rank r is used in proportion to r^-skew. Default: 0.3 with up to 16 "
       "experts, else 0.65",
-      "0.3: fit to expert counts of Mixtral-8x7B (efeslab/fiddler); 0.65: fit to a model of 64 experts (Hugging Face, "
-      "mkvn/quantization-cache-amplification)");
-  add("experts.locality", "", 0.99,
-      "Share of its experts that a sequence keeps from one token to the next, beyond chance. Default: 0.2 with up to "
-      "16 "
-      "experts, else 0.4",
-      "0.2: LRU hit rates of Mixtral-8x7B; 0.4: a sixth to two fifths are reused in a model of 64 experts, and more in "
-      "one of 512 (llama.cpp PR 27861)");
+      sources(kSkewOfFew, kSkewOfMany));
+  add("experts.locality", "", 1.0,
+      "Share of its experts that a sequence keeps from one token to the next, beyond chance. run and compare also show "
+      "half and twice of it (--fixed-locality: not). Default: 0.2 with up to 16 experts, else 0.4",
+      sources(kLocalityOfFew, kLocalityOfMany));
   add("experts.lookahead", "0.8", 1.0,
       "Share of a layer's experts that its gate names rightly when it is given the hidden state of the layer before, "
       "asked for as many as are used",
@@ -410,6 +416,20 @@ void add_experts(std::vector<Parameter>& table) {
                      .source = "8: assumed (shared/experts.md, 8.3); no measurement was found"};
   patterns.quiet_default = true;
   table.push_back(std::move(patterns));
+}
+
+Parameter hit_curve_key() {
+  return {.name = "experts.hit_curve",
+          .type = ParameterType::text,
+          .unit = "slots:share",
+          .default_value = "",
+          .takes_list = true,
+          .quiet_default = true,
+          .doc =
+              "Measured hit curve of a policy with slots for the experts of each layer: slots, and the share of uses "
+              "that find their expert there, as 64:0.67,128:0.81; straight lines in between, 0 at no slots, 1 at a "
+              "slot for every expert. Then the curve says what is on the GPU. Default: what was used last is there",
+          .source = "Example: llama.cpp PR 27861, a model of 512 experts"};
 }
 
 void add_replicas(std::vector<Parameter>& table) {
@@ -539,6 +559,7 @@ std::vector<Parameter> config_parameters(const ConfigNames& names, const std::ve
                    .source = "Spillway: balanced by default, as training with a load-balancing loss aims at; dealt and "
                              "power_law: the collector of ai-dynamo/aiconfigurator, which measures 1.01 and 1.2"});
   add_experts(table);
+  table.push_back(hit_curve_key());
   add_replicas(table);
   table.push_back(choice("policy", "vllm", std::move(policies), "Scheduling and offloading policy",
                          "Spillway: by default the scheduler of today's vLLM"));

@@ -269,6 +269,27 @@ std::span<const std::int32_t> ExpertDraw::predicted(std::int32_t layer, std::int
   return one.prediction;
 }
 
+std::optional<std::span<const std::int32_t>> ExpertDraw::found(std::int32_t layer, std::int32_t slots) {
+  if (choice_.hit_curve.empty()) return std::nullopt;
+  const std::span<const ExpertUse> used = this->layer(layer);
+  Layer& one = layers_[index(layer)];
+  if (one.found_at == iteration_) return one.found;
+  one.found_at = iteration_;
+  one.found.clear();
+  const auto in_use = std::ssize(used);
+  if (in_use == 0) return one.found;
+  const std::int64_t share =
+      std::min(fixed(choice_.hit_curve.at(slots, choice_.count)), slots * kFixedOne / std::int64_t{in_use});
+  shares_.assign(used.size(), share);
+  const std::uint64_t hash = mixed(mixed(choice_.seed ^ 0x68697473U, static_cast<std::uint64_t>(iteration_)),
+                                   static_cast<std::uint64_t>(layer));
+  systematic_sample(shares_, static_cast<std::int64_t>(hash >> 32U),
+                    SampleOrder::of(hash, static_cast<std::int32_t>(in_use)), drawn_);
+  std::ranges::sort(drawn_);
+  for (const std::int32_t position : drawn_) one.found.push_back(used[index(position)].expert);
+  return one.found;
+}
+
 void ExpertDraw::draw(Layer& layer, std::int32_t number) {
   const bool known = layer.for_decodes == decodes_ && layer.for_fresh == fresh_;
   if (!known) prepare_base(layer);

@@ -24,17 +24,27 @@
 // The part of n_e that decodes is m_e of the next iteration, scaled down where their sum would exceed k T_d. Of
 // sequences that leave, m_e loses their share; one that ends its prompt, or comes back, adds pi_e.
 //
+// With a measured hit curve: which of the n experts in use are in the K slots of their layer
+// Given     hit(K)        share of the uses that find their expert: straight lines between the measured points, 0 at no
+//                         slots, 1 at E
+// Computed  h             min(hit(K), K / n): no more than K are there
+//           found         a systematic sample of the n experts, by ascending number, each with probability h: their
+//                         number is n h, rounded down or up. Its hash is of (seed ^ 0x68697473, iteration, layer)
+// The chain above says which experts are in use, and no longer which of them are there.
+//
 // Source: shared/experts.md, 8.0, with the measurements behind the defaults of s and q. Independent of the machine: d_e
 // is held in 32.32 fixed point while it is summed.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
 
 #include "sim/api/execution_model.hpp"
 #include "sim/api/experts.hpp"
+#include "sim/api/hit_curve.hpp"
 
 namespace spillway {
 
@@ -71,9 +81,10 @@ struct ExpertChoice {
   std::int32_t layers = 0;       // with experts
   double skew = 0.0;             // s
   std::vector<double> shares{};  // popularity by expert, instead of `skew`; the same in all layers
-  double locality = 0.0;         // q, [0, 1)
+  double locality = 0.0;         // q, [0, 1]
   std::int32_t patterns = 1;     // kinds of requests; 1 with `shares`
   double lookahead = 0.8;        // share of the experts in use that the gate of the layer before predicts, of as many
+  HitCurve hit_curve{};          // of slots on the GPU; empty: their policy keeps account
   std::uint64_t seed = 0;
 };
 
@@ -93,6 +104,8 @@ class ExpertDraw final : public ExpertActivation {
   [[nodiscard]] std::int64_t tokens() const override { return decodes_ + fresh_; }
   [[nodiscard]] std::span<const ExpertUse> layer(std::int32_t layer) override;
   [[nodiscard]] std::span<const std::int32_t> predicted(std::int32_t layer, std::int32_t count) override;
+  /// Of a layer, all calls of a run have the same `slots`.
+  [[nodiscard]] std::optional<std::span<const std::int32_t>> found(std::int32_t layer, std::int32_t slots) override;
   [[nodiscard]] std::span<const std::int32_t> by_popularity(std::int32_t layer) const override {
     return at(layer).ranking;
   }
@@ -127,6 +140,8 @@ class ExpertDraw final : public ExpertActivation {
     std::int64_t all_used_for = -1;  // `used` holds for every iteration of so many fresh tokens alone
     std::int64_t drawn_at = -1;      // iteration
     std::vector<std::int32_t> prediction{};
+    std::vector<std::int32_t> found{};
+    std::int64_t found_at = -1;  // iteration
   };
   [[nodiscard]] const Layer& at(std::int32_t layer) const { return layers_[static_cast<std::size_t>(layer)]; }
   /// So many sequences without a choice of their own have joined; of all, the share `kept` is left.
@@ -153,6 +168,7 @@ class ExpertDraw final : public ExpertActivation {
   std::vector<std::pair<std::int32_t, std::int64_t>> raised_;
   std::vector<double> weights_;
   std::vector<std::int64_t> parts_;
+  std::vector<std::int64_t> shares_;
 };
 
 }  // namespace spillway

@@ -46,6 +46,11 @@ class ComparisonTable {
     std::string text = lines_.text() + "\n" + values() + "\n" + differences() + "\n";
     lines_ = {};
     for (const ComparedRun& run : comparison_.runs) lines_.add("Bottleneck", run.label + ": " + run.bottleneck);
+    for (const ComparedRun& run : comparison_.runs) {
+      if (!run.assumed) continue;
+      const LocalityRun base = locality_run(run.assumed->value, run.metrics);
+      lines_.add("Locality", run.label + ": " + locality_text(*run.assumed, base, run.locality));
+    }
     for (const std::string& metric : comparison_.metrics) ranking(metric);
     robustness();
     for (const SkippedRun& one : comparison_.skipped) lines_.add("Skipped", one.label + ": " + one.reason);
@@ -210,6 +215,8 @@ std::string to_comparison_json(const Comparison& comparison) {
                             {"warnings", run.warnings},
                             {"trust", trust_json(run.trust)},
                             {"metrics", metrics_json(run.metrics)}});
+    if (run.assumed) json["runs"].back()["expert_locality"] = assumed_locality_json(*run.assumed);
+    if (run.locality) json["runs"].back()["other_localities"] = locality_check_json(*run.locality);
     if (i != comparison.baseline) json["runs"].back()["differences"] = differences_json(comparison, i);
   }
   json["skipped"] = Json::array();

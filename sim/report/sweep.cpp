@@ -41,6 +41,13 @@ bool has_intervals(const Sweep& sweep) {
   });
 }
 
+/// Rows name the locality that they assumed, unless the sweep varies it.
+bool names_locality(const Sweep& sweep) {
+  const auto& keys = sweep.keys;
+  return std::ranges::find(keys, kLocalityKey) == keys.end() &&
+         std::ranges::any_of(sweep.rows, [](const SweepRow& row) { return row.locality.has_value(); });
+}
+
 /// The warnings and the number of points with each, the most frequent first.
 std::vector<std::pair<std::string, std::int64_t>> counted_warnings(const Sweep& sweep) {
   std::map<std::string, std::int64_t> counts;
@@ -72,6 +79,8 @@ std::string to_sweep_table(const Sweep& sweep, const std::vector<std::string>& m
   table.add("point");
   for (const std::string& key : sweep.keys) table.add(key, true);
   for (const std::string& metric : metrics) table.add(metric);
+  const bool locality = names_locality(sweep);
+  if (locality) table.add(kLocalityKey);
   table.add("bottleneck", true);
   for (const SweepRow& row : sweep.rows) {
     std::vector<std::string> cells{fmt::format("{}", row.point)};
@@ -81,6 +90,7 @@ std::string to_sweep_table(const Sweep& sweep, const std::vector<std::string>& m
         const SweepFigure one = figure_of(row, metric);
         cells.push_back(figure_with_interval(one.value, one.half_width));
       }
+      if (locality) cells.push_back(row.locality ? fmt::format("{:g}", *row.locality) : "-");
       const bool marked = !row.steadiness.empty() && row.steadiness != "steady";
       cells.push_back(marked ? fmt::format("{} ({})", row.bottleneck, row.steadiness) : row.bottleneck);
     } else {
@@ -106,6 +116,8 @@ std::string to_sweep_csv(const Sweep& sweep) {
   const std::vector<std::string> columns = columns_of(sweep);
   std::vector<std::string> cells{"point"};
   for (const std::string& key : sweep.keys) cells.push_back(csv_text(key));
+  const bool locality = names_locality(sweep);
+  if (locality) cells.emplace_back(kLocalityKey);
   cells.emplace_back("bottleneck");
   cells.emplace_back("steady_state");
   for (const std::string& column : columns) {
@@ -116,6 +128,7 @@ std::string to_sweep_csv(const Sweep& sweep) {
   for (const SweepRow& row : sweep.rows) {
     cells = {fmt::format("{}", row.point)};
     for (const std::string& value : row.values) cells.push_back(csv_text(value));
+    if (locality) cells.push_back(csv_number(row.locality));
     cells.push_back(row.bottleneck);
     cells.push_back(row.steadiness);
     for (const std::string& column : columns) {
@@ -137,6 +150,7 @@ std::string to_sweep_json(const Sweep& sweep) {
     if (row.error.empty()) {
       point["bottleneck"] = row.bottleneck;
       if (!row.steadiness.empty()) point["steady_state"] = row.steadiness;
+      if (row.locality) point["expert_locality"] = *row.locality;
       point["warnings"] = row.warnings;
       point["trust"] = trust_json(row.trust);
       for (std::size_t c = 0; c < row.figures.size(); ++c) {

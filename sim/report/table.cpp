@@ -48,6 +48,7 @@ class Table {
     rates();
     slos();
     use();
+    locality();
     replicas();
     fairness();
     lines_.blank();
@@ -72,6 +73,9 @@ class Table {
     lines_.raw("The configuration can run; nothing was run (--dry-run).");
     if (result_.perturbation) {
       lines_.raw(fmt::format("With --perturb, there would be {} runs.", planned_runs(result_)));
+    } else if (result_.locality) {
+      lines_.raw(fmt::format("There would be {} runs, with half and twice of experts.locality unless --fixed-locality.",
+                             planned_runs(result_)));
     }
     return lines_.text();
   }
@@ -225,6 +229,9 @@ class Table {
                setup.layer_terms + (on_host == Bytes(0) ? ""
                                                         : fmt::format("; up to {} per GPU on the host",
                                                                       bytes(static_cast<double>(on_host.count())))));
+    if (const auto& flags = setup.engine_flags) {
+      lines_.add("Flags", fmt::format("{}: {}  ({})", flags->engine, flags->flags, flags->version));
+    }
     if (!setup.layer_copies.empty()) lines_.add("Layer copies", setup.layer_copies);
     host_tier();
     repetitions();
@@ -500,6 +507,12 @@ class Table {
     text += fmt::format("; predicted times {} off; {} requests moved to the host, {} back",
                         show("prediction_error_fraction", percent), show("swap_outs"), show("swap_ins"));
     lines_.add("On the CPU", text);
+  }
+
+  void locality() {
+    const std::optional<ExpertLocality>& assumed = result_.setup.expert_locality;
+    if (!assumed) return;
+    lines_.add("Locality", locality_text(*assumed, locality_run(assumed->value, run_.metrics), result_.locality));
   }
 
   /// For several replicas only, a line for each pool.

@@ -16,10 +16,12 @@
 #include "hwmodels/topology_file.hpp"
 #include "sim/api/key_owners.hpp"
 #include "sim/api/router.hpp"
+#include "sim/config/expert_defaults.hpp"
 #include "sim/core/text.hpp"
 #include "sim/io/file_reader.hpp"
 #include "sim/study/assemble_kinds.hpp"
 #include "sim/study/bus_promises.hpp"
+#include "sim/study/hit_curve_text.hpp"
 #include "sim/study/instances.hpp"
 #include "sim/study/lenders.hpp"
 #include "sim/study/problems.hpp"
@@ -204,7 +206,8 @@ class Assembler {
   /// experts.* describe a draw, which only policies that place experts make.
   bool refuse_unused_choice() {
     bool unused = true;
-    for (const char* const key : {"experts.skew", "experts.locality", "experts.lookahead", "experts.patterns"}) {
+    for (const char* const key :
+         {"experts.skew", kLocalityKey, "experts.lookahead", "experts.patterns", kHitCurveKey}) {
       const ResolvedKey& given = assembly_.config.key(key);
       if (given.text == given.parameter.default_value) continue;  // a result's configuration states defaults, too
       problems_.add(fmt::format("{} has no effect: policy {} keeps every expert on the GPU", key, policy().name), key,
@@ -226,15 +229,22 @@ class Assembler {
                         .top_k = static_cast<std::int32_t>(experts.top_k),
                         .layers = static_cast<std::int32_t>(llm_.routed_layers()),
                         .lookahead = settings().get<double>("experts.lookahead")};
-    constexpr std::int64_t kFewExperts = 16;
-    const bool few = experts.count <= kFewExperts;
-    const auto given = [this](const char* key, double standard) {
-      return settings().has(key) ? settings().get<double>(key) : standard;
-    };
     choice.patterns = static_cast<std::int32_t>(settings().has("experts.patterns") ? integer("experts.patterns")
                                                                                    : policy().expert_patterns);
-    choice.skew = given("experts.skew", few ? 0.3 : 0.65);
-    choice.locality = given("experts.locality", few ? 0.2 : 0.4);
+    const double standard = (experts.count <= kFewExperts ? kSkewOfFew : kSkewOfMany).value;
+    choice.skew = settings().has("experts.skew") ? settings().get<double>("experts.skew") : standard;
+    assembly_.setup.expert_locality = assumed_locality(settings(), experts.count, experts.top_k);
+    choice.locality = assembly_.setup.expert_locality->value;
+    if (settings().has(kHitCurveKey)) {
+      if (!policy().caches_experts) {
+        problems_.add(fmt::format("policy {} has no slots that a hit curve could describe", policy().name),
+                      kHitCurveKey, "leave it out, or use expert-cache or mixtral-offloading");
+        return false;
+      }
+      const bool read =
+          problems_.attempt([&] { choice.hit_curve = parse_hit_curve(text(kHitCurveKey), experts.count); });
+      if (!read) return false;
+    }
     if (expert_load_.kind() != hwmodels::ExpertLoad::Kind::shares) {
       problems_.add(
           fmt::format("policy {} draws which experts are used, and expert_load={} says how many rows they get",
@@ -862,6 +872,7 @@ class Assembler {
     const bool given_memory = settings().has("policy.host_memory") || settings().has("policy.weights.host_memory");
     if (!given_memory) streamed_on_host_ = layout.host;
     assembly_.setup.layer_terms = layout.terms;
+    if (policy().engine_flags) assembly_.setup.engine_flags = policy().engine_flags(settings(), layout.chosen);
     if (policy().layer_copies) assembly_.setup.layer_copies = hwmodels::layer_copies_text(hardware_.gpu);
     deployment.chosen = layout.chosen;
     if (!given && capacity_.blocks > Blocks(0)) warn(hwmodels::kv_estimate_warning(capacity_, engine_));

@@ -23,6 +23,8 @@ struct ComparedRun {
   std::string steadiness{};       // steady, saturated, unsteady; empty: not judged
   std::vector<std::string> warnings{};
   Trust trust{};
+  std::optional<ExpertLocality> assumed{};       // only for policies that place experts
+  std::optional<LocalityCheck> locality{};       // half and twice of it; empty: not asked for
   std::vector<std::vector<Metric>> perturbed{};  // as `metrics`, one entry per perturbation
 };
 
@@ -65,9 +67,20 @@ struct Comparison {
 
 /// Every configuration under every perturbation; base runs come first.
 [[nodiscard]] std::vector<Point> compared_points(const PointGrid& grid, const std::vector<OpScales>& variants);
+/// Another locality of one of the configurations.
+struct OtherLocality {
+  std::size_t configuration = 0;  // position in the grid
+  double locality = 0.0;
+  Point point{};
+};
+/// Half and twice of experts.locality of each configuration that places experts and can depend on it; none when the
+/// grid varies this key. O(configurations), each of which reads its model.
+[[nodiscard]] std::vector<OtherLocality> other_localities(const PointGrid& grid);
 /// Builds the comparison from the outcomes of these points and consumes the outcomes. A configuration with a failed run
-/// is skipped, with the reason. `baseline` is a position in the grid.
+/// is skipped, with the reason. `baseline` is a position in the grid. `localities`, if given: of these the outcomes
+/// follow those of the points, in their order.
 [[nodiscard]] Comparison comparison_of(const PointGrid& grid, std::vector<PointOutcome>& outcomes,
-                                       std::optional<double> perturbation, std::int64_t baseline);
+                                       std::optional<double> perturbation, std::int64_t baseline,
+                                       const std::optional<std::vector<OtherLocality>>& localities = {});
 
 }  // namespace spillway

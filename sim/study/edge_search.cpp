@@ -29,20 +29,31 @@ double EdgeSearch::within_limits(double value) const {
 
 void EdgeSearch::tell(bool holds) {
   (holds ? holds_ : fails_) = next_;
-  next_ = holds_ && fails_ ? between() : further();
+  if (!holds_ && impossible_) {
+    next_ = between(*fails_, *impossible_);
+  } else {
+    next_ = holds_ && fails_ ? between(*holds_, *fails_) : further();
+  }
+}
+
+void EdgeSearch::tell_impossible() {
+  if (holds_ || !fails_) return tell(false);
+  impossible_ = next_;
+  next_ = between(*fails_, *impossible_);
 }
 
 std::optional<double> EdgeSearch::further() {
   const bool up = holds_.has_value() == (settings_.goal == Goal::largest);
   const double from = holds_ ? *holds_ : *fails_;
-  if (++steps_ > kMostSteps) return std::nullopt;
+  if (++steps_ > kMostSteps || from == 0.0) return std::nullopt;
   const double value = within_limits(rounded(up ? from * settings_.factor : from / settings_.factor));
-  return value == from ? std::nullopt : std::optional(value);
+  if (value != from) return value;
+  return settings_.zero && !up && from == 1.0 ? std::optional(0.0) : std::nullopt;
 }
 
-std::optional<double> EdgeSearch::between() const {
-  const double low = std::min(*holds_, *fails_);
-  const double high = std::max(*holds_, *fails_);
+std::optional<double> EdgeSearch::between(double a, double b) const {
+  const double low = std::min(a, b);
+  const double high = std::max(a, b);
   const double gap = high - low;
   if (gap <= settings_.tolerance * high || (settings_.whole && gap <= 1.0)) return std::nullopt;
   const double middle = rounded(low + gap / 2.0);

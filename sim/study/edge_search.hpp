@@ -6,9 +6,9 @@
 
 namespace spillway {
 
-/// Searches the edge of a condition that is monotone in a positive number. The first phase multiplies `start` by
-/// `factor` until two values enclose the edge; bisection follows. The caller asks for the next value, tries the value
-/// and reports whether the condition held.
+/// Searches the edge of a condition that is monotone in a positive number, or a whole number from 0 on. The first phase
+/// multiplies `start` by `factor` until two values enclose the edge; bisection follows. The caller asks for the next
+/// value, tries the value and reports whether the condition held.
 class EdgeSearch {
  public:
   enum class Goal : std::uint8_t {
@@ -23,6 +23,7 @@ class EdgeSearch {
     double factor = 2.0;      // above 1
     double tolerance = 0.01;  // largest final distance of the two values, as a share of the larger value
     bool whole = false;       // whole numbers only
+    bool zero = false;        // and 0, beyond 1
   };
   explicit EdgeSearch(const Settings& settings);
 
@@ -30,8 +31,9 @@ class EdgeSearch {
   [[nodiscard]] std::optional<double> next() const { return next_; }
   /// Reports whether the condition held at the value of next().
   void tell(bool holds);
-  /// Ends the search: further values cannot be tried.
-  void give_up() { next_.reset(); }
+  /// Reports that the value of next() cannot be tried, and so none beyond it. When the condition has failed so far, it
+  /// may still hold before that value: the search approaches it.
+  void tell_impossible();
 
   /// The best value at which the condition held; empty when there is none.
   [[nodiscard]] std::optional<double> holds_at() const { return holds_; }
@@ -40,7 +42,7 @@ class EdgeSearch {
 
  private:
   [[nodiscard]] std::optional<double> further();
-  [[nodiscard]] std::optional<double> between() const;
+  [[nodiscard]] std::optional<double> between(double a, double b) const;
   [[nodiscard]] double rounded(double value) const;
   [[nodiscard]] double within_limits(double value) const;
 
@@ -48,6 +50,7 @@ class EdgeSearch {
   std::optional<double> next_;
   std::optional<double> holds_;
   std::optional<double> fails_;
+  std::optional<double> impossible_;
   std::int64_t steps_ = 0;  // steps of the first phase
 };
 

@@ -132,6 +132,7 @@ PointOutcome outcome_from_json(std::string text, const std::string& where) {
       outcome.steadiness_reason = state.at("reason");
     }
     outcome.requests = json.at("setup").at("requests");
+    outcome.locality = read_assumed_locality(json.at("setup"));
     outcome.resource = json["bottleneck"].at("resource");
     outcome.bottleneck = json["bottleneck"].at("sentence");
     outcome.trust = read_trust(json);
@@ -279,7 +280,7 @@ PointOutcome PointRunner::simulate_point(const Point& point, int jobs, Tally& ta
       tally.advance(worker, replication, progress, assembly.setup.requests * replications);
     };
   }
-  auto runs = run_variants(assembly, {point.scales}, replications, jobs, {}, hooks);
+  auto runs = run_variants(assembly, {Variant{.scales = point.scales}}, replications, jobs, {}, hooks);
   if (!runs.front().complete) return interrupted();
   Result result = run_result(assembly, std::move(runs.front()));
   result.scales = point.scales;

@@ -41,6 +41,7 @@ struct PointOutcome {
   std::string resource{};           // bottleneck: load, kv_capacity, compute, ...
   std::string bottleneck{};         // the bottleneck as a sentence
   Trust trust{};
+  std::optional<ExpertLocality> locality{};  // that the run assumed
   OutcomeCounts measured{};
   // Reason for a failure.
   ExitCode code = ExitCode::ok;

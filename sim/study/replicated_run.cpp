@@ -70,7 +70,7 @@ struct Run {
   std::int64_t index = 0;
   std::int64_t replication = 0;
   bool first_variant = true;
-  OpScales scales{};
+  Variant variant{};
 };
 
 /// What the instances of one kind are simulated with; it must outlive the simulation.
@@ -98,27 +98,29 @@ void slow_handover(double times, SimulationConfig& config) {
 
 /// The simulation of one kind of instances.
 SimulationConfig config_of(const Assembly& assembly, const Run& run, RequestSource& source, Models& models) {
-  models.model = assembly.make_model(run.scales);
+  models.model = assembly.make_model(run.variant.scales);
   SimulationConfig config = simulation_config(assembly, *models.model, source);
   InstanceConfig& instance = config.instances.front();
   if (instance.experts) {
     const auto seed = assembly.config.settings.get<std::int64_t>("seed");
     instance.experts->seed = RandomStream(seed, run.replication, "experts").next_u64();
+    instance.experts->locality = run.variant.locality.value_or(instance.experts->locality);
   }
   // Slower copies are those of slower links, the server's included.
-  for (BytesPerSecond& link : config.links) link = BytesPerSecond(link.value() / run.scales.copies);
+  for (BytesPerSecond& link : config.links) link = BytesPerSecond(link.value() / run.variant.scales.copies);
   if (instance.policy->layout || instance.policy->make_space) {
-    models.unshared = assembly.make_model(run.scales);
+    models.unshared = assembly.make_model(run.variant.scales);
     models.links = config.links;
     for (const CopyRoute& route : assembly.instance.routes) {
       models.planning.emplace_back(*models.unshared, route, models.links);
     }
     instance.deployment.planning = models.planning.data();
   }
-  if (instance.deployment.cpu_attention_bandwidth) *instance.deployment.cpu_attention_bandwidth /= run.scales.cpu;
-  instance.deployment.cpu_attention_launch *= run.scales.cpu;
+  if (instance.deployment.cpu_attention_bandwidth)
+    *instance.deployment.cpu_attention_bandwidth /= run.variant.scales.cpu;
+  instance.deployment.cpu_attention_launch *= run.variant.scales.cpu;
   replicate(assembly, run.replication, config);
-  if (config.handover && run.scales.copies != 1.0) slow_handover(run.scales.copies, config);
+  if (config.handover && run.variant.scales.copies != 1.0) slow_handover(run.variant.scales.copies, config);
   for (std::size_t i = 0; !models.planning.empty() && i < config.instances.size(); ++i) {
     config.instances[i].deployment.planning = &models.planning[i % models.planning.size()];
   }
@@ -217,10 +219,10 @@ std::vector<RangeUse> ReplicationResults::outside_range() const {
 
 ReplicationResults run_replications(Assembly& assembly, std::int64_t replications, int jobs,
                                     const std::vector<double>& percentiles, const ReplicationHooks& hooks) {
-  return std::move(run_variants(assembly, {OpScales{}}, replications, jobs, percentiles, hooks).front());
+  return std::move(run_variants(assembly, {Variant{}}, replications, jobs, percentiles, hooks).front());
 }
 
-std::vector<ReplicationResults> run_variants(Assembly& assembly, const std::vector<OpScales>& variants,
+std::vector<ReplicationResults> run_variants(Assembly& assembly, const std::vector<Variant>& variants,
                                              std::int64_t replications, int jobs,
                                              const std::vector<double>& percentiles, const ReplicationHooks& hooks) {
   const auto each = static_cast<std::size_t>(replications);

@@ -69,10 +69,14 @@ struct ReplicationResults {
 [[nodiscard]] ReplicationResults run_replications(Assembly& assembly, std::int64_t replications, int jobs,
                                                   const std::vector<double>& percentiles,
                                                   const ReplicationHooks& hooks);
-/// Runs variants of the configuration with different scales of the model's times, at least one. All variants have the
-/// same traffic and share up to `jobs` threads. Returns one result per variant. After an interruption, variants that
-/// did not start have no statistics.
-[[nodiscard]] std::vector<ReplicationResults> run_variants(Assembly& assembly, const std::vector<OpScales>& variants,
+/// What a variant of a configuration changes.
+struct Variant {
+  OpScales scales{};                 // of the model's times
+  std::optional<double> locality{};  // instead of experts.locality, where the policy places experts
+};
+/// Runs variants of the configuration, at least one. All variants have the same traffic and share up to `jobs` threads.
+/// Returns one result per variant. After an interruption, variants that did not start have no statistics.
+[[nodiscard]] std::vector<ReplicationResults> run_variants(Assembly& assembly, const std::vector<Variant>& variants,
                                                            std::int64_t replications, int jobs,
                                                            const std::vector<double>& percentiles,
                                                            const ReplicationHooks& hooks);

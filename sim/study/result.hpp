@@ -13,6 +13,7 @@
 #include "sim/core/units.hpp"
 #include "sim/engine/simulation.hpp"
 #include "sim/metrics/metrics.hpp"
+#include "sim/study/locality.hpp"
 #include "sim/study/robustness.hpp"
 
 namespace spillway {
@@ -53,10 +54,12 @@ struct Setup {
   std::int64_t requests = 0;          // per replication
   std::int64_t skipped_rows = 0;      // invalid rows of the trace
   KvLayout kv{};
-  std::vector<HostTierHit> host_tier_hits;  // for prompts of some lengths; empty: no host tier keeps KV
-  Deployment deployment{};                  // only for policies that stream layers
-  Bytes host_layer_bytes{};                 // host memory that such a policy uses, at most
-  std::string layer_terms;                  // how the policy chose the deployment, one line
+  std::vector<HostTierHit> host_tier_hits;          // for prompts of some lengths; empty: no host tier keeps KV
+  Deployment deployment{};                          // only for policies that stream layers
+  Bytes host_layer_bytes{};                         // host memory that such a policy uses, at most
+  std::optional<ExpertLocality> expert_locality{};  // only for policies that place experts
+  std::string layer_terms;                          // how the policy chose the deployment, one line
+  std::optional<EngineFlags> engine_flags{};        // the engine's command line that does the same
   std::string layer_copies;  // what copies the layers, and the figures of which GPU; empty: the policy has no choice
   Bytes weights{};           // per GPU
   bool kv_computed = false;  // false: memory.gpu_kv was given
@@ -102,11 +105,12 @@ struct Result {
   OpScales scales{};        // scales of the latency model's times, if changed
   std::int64_t unsent = 0;  // later turns of conversations with an unanswered turn
   RunStatistics statistics;
-  std::vector<std::string> links{};        // names of RunStatistics::links
-  std::vector<LoanSides> loans{};          // of each of RunStatistics::lending
-  std::vector<KindResult> kinds{};         // of which `setup` says only what all have in common
-  std::vector<RangeUse> outside_range;     // quantities with calls outside the measured range
-  std::optional<Robustness> perturbation;  // with --perturb, unless interrupted; no runs inside if nothing ran
+  std::vector<std::string> links{};         // names of RunStatistics::links
+  std::vector<LoanSides> loans{};           // of each of RunStatistics::lending
+  std::vector<KindResult> kinds{};          // of which `setup` says only what all have in common
+  std::vector<RangeUse> outside_range;      // quantities with calls outside the measured range
+  std::optional<Robustness> perturbation;   // with --perturb, unless interrupted; no runs inside if nothing ran
+  std::optional<LocalityCheck> locality{};  // half and twice of the locality; likewise
   std::vector<Condition> request_slos;
   std::vector<Verdict> run_slos;
 };

@@ -58,10 +58,14 @@ Json setup_json(const Setup& setup) {
   if (setup.kv.cache_moves) json["host_cache_moves_to_lender"] = true;
   if (setup.kv.peer_blocks() > Blocks(0)) json["peer_kv_blocks"] = setup.kv.peer_blocks().count();
   if (!setup.expert_exchange.empty()) json["expert_exchange"] = setup.expert_exchange;
+  if (setup.expert_locality) json["expert_locality"] = assumed_locality_json(*setup.expert_locality);
   if (!setup.knows_future.empty()) json["knows_future"] = setup.knows_future;
   if (setup.deployment.layers > 0) {
     json["most_gpu_kv_blocks"] = setup.kv.most().count();
     json["layer_terms"] = setup.layer_terms;
+    if (const auto& flags = setup.engine_flags) {
+      json["engine_flags"] = {{"engine", flags->engine}, {"version", flags->version}, {"flags", flags->flags}};
+    }
     if (!setup.layer_copies.empty()) json["layer_copies"] = setup.layer_copies;
     json["host_layer_bytes_per_gpu"] = setup.host_layer_bytes.count();
   }
@@ -321,7 +325,7 @@ Json definitions_json() {
 std::string to_setup_json(const Result& result) {
   Json json = head(result);
   for (const KindResult& kind : result.kinds) json["instances"].push_back(kind_json(kind));
-  if (result.perturbation) json["planned_runs"] = planned_runs(result);
+  if (result.perturbation || result.locality) json["planned_runs"] = planned_runs(result);
   return json.dump(2) + "\n";
 }
 
@@ -352,6 +356,7 @@ std::string to_json(const Result& result) {
     json["instances"].push_back(std::move(one));
   }
   if (result.perturbation) json["perturbation"] = perturbation_json(*result.perturbation);
+  if (result.locality) json["other_localities"] = locality_check_json(*result.locality);
   const auto add_series = [&](const std::string& name, Json series) {
     json[name] = std::move(series);
     const bool replicated = !run.metrics.empty() && !run.metrics.front().replications.empty();

@@ -203,9 +203,12 @@ void Search::take(Running& one, PointOutcome outcome) {
   const double value = *one.search.next();
   std::string fault = criterion_.fault(outcome);
   if (outcome.failed() && !failure_) failure_ = outcome;
-  one.search.tell(fault.empty());
-  // This value cannot run, but earlier values ran and missed the SLOs. Values beyond it cannot run either.
-  if (outcome.failed() && one.ran && !one.search.holds_at()) one.search.give_up();
+  // Where this value cannot run, but earlier values ran and missed the SLOs, values beyond it cannot run either.
+  if (outcome.failed() && one.ran) {
+    one.search.tell_impossible();
+  } else {
+    one.search.tell(fault.empty());
+  }
   one.ran = one.ran || !outcome.failed();
   if (one.perturbation) return;
   const std::optional<double> miss = criterion_.miss(outcome);

@@ -33,7 +33,8 @@ struct SweepRow {
   std::string steadiness{};                                 // steady, saturated, unsteady; empty: not judged
   std::vector<std::string> warnings{};
   Trust trust{};
-  std::string error{};  // empty: no failure
+  std::optional<double> locality{};  // experts.locality that the run assumed; empty: its policy places no experts
+  std::string error{};               // empty: no failure
 };
 
 /// A sweep, or the part that one machine ran.

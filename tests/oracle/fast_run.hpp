@@ -26,6 +26,7 @@ inline ExpertChoice choice_of(const PlainChoice& plain) {
           .locality = plain.locality,
           .patterns = plain.patterns,
           .lookahead = plain.lookahead,
+          .hit_curve = HitCurve(plain.hit_curve),
           .seed = plain.seed};
 }
 

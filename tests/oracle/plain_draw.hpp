@@ -6,11 +6,13 @@
 #include <cmath>
 #include <cstdint>
 #include <numeric>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "sim/api/execution_model.hpp"
 #include "sim/api/experts.hpp"
+#include "sim/api/hit_curve.hpp"
 #include "sim/core/random.hpp"
 #include "sim/core/request.hpp"
 
@@ -24,6 +26,7 @@ struct PlainChoice {
   double locality = 0.0;
   std::int32_t patterns = 1;
   double lookahead = 0.8;
+  std::vector<HitCurve::Point> hit_curve{};
   std::uint64_t seed = 0;
 };
 
@@ -99,6 +102,18 @@ class PlainDraw final : public ExpertActivation {
       if (std::ssize(one.prediction) < count && std::ranges::none_of(used, is_it)) one.prediction.push_back(expert);
     }
     return one.prediction;
+  }
+  /// Each of the experts in use with the same probability, in the order of the hash.
+  [[nodiscard]] std::optional<std::span<const std::int32_t>> found(std::int32_t number, std::int32_t slots) override {
+    if (choice_.hit_curve.empty()) return std::nullopt;
+    const std::span<const ExpertUse> used = layer(number);
+    Layer& one = layers_.at(static_cast<std::size_t>(number));
+    one.found.clear();
+    if (used.empty()) return one.found;
+    const double most = static_cast<double>(slots) / static_cast<double>(used.size());
+    const std::vector<double> h(used.size(), std::min(hit_share(slots), most));
+    for (const std::size_t i : sampled(h, number, choice_.seed ^ 0x68697473U)) one.found.push_back(used[i].expert);
+    return one.found;
   }
   [[nodiscard]] std::span<const std::int32_t> by_popularity(std::int32_t number) const override {
     return layers_.at(static_cast<std::size_t>(number)).ranking;
@@ -181,7 +196,7 @@ class PlainDraw final : public ExpertActivation {
         d[static_cast<std::size_t>(e)] += by;
         lacks -= by;
       }
-      active = sampled(d, number);
+      active = sampled(d, number, choice_.seed);
     }
     std::vector<ExpertUse> used = share(active, d, mu);
     std::fill(layer.m.begin(), layer.m.end(), 0.0);
@@ -206,7 +221,21 @@ class PlainDraw final : public ExpertActivation {
     std::int64_t drawn_at = -2;
     std::vector<ExpertUse> used;
     std::vector<std::int32_t> prediction;
+    std::vector<std::int32_t> found;
   };
+
+  /// Of `slots`, from the corners of the curve: none at all, the measured points, all experts.
+  [[nodiscard]] double hit_share(std::int32_t slots) const {
+    std::vector<HitCurve::Point> corners{{0, 0.0}};
+    corners.insert(corners.end(), choice_.hit_curve.begin(), choice_.hit_curve.end());
+    if (corners.back().slots < choice_.count) corners.push_back({choice_.count, 1.0});
+    for (std::size_t i = 1; i < corners.size(); ++i) {
+      const HitCurve::Point& a = corners[i - 1];
+      const HitCurve::Point& b = corners[i];
+      if (slots <= b.slots) return a.share + (b.share - a.share) * (slots - a.slots) / (b.slots - a.slots);
+    }
+    return 1.0;
+  }
 
   /// c by repeated search: those that c p would lift above 1 are 1, the rest share what is left.
   void fill(std::vector<double>& p) const {
@@ -224,13 +253,13 @@ class PlainDraw final : public ExpertActivation {
     }
   }
 
-  std::vector<std::size_t> sampled(const std::vector<double>& d, std::int32_t number) const {
+  std::vector<std::size_t> sampled(const std::vector<double>& d, std::int32_t number, std::uint64_t seed) const {
     const auto mixed = [](std::uint64_t state, std::uint64_t with) {
       state ^= with * 0x9e3779b97f4a7c15U;
       return split_mix(state);
     };
     const std::uint64_t hash =
-        mixed(mixed(choice_.seed, static_cast<std::uint64_t>(iteration_)), static_cast<std::uint64_t>(number));
+        mixed(mixed(seed, static_cast<std::uint64_t>(iteration_)), static_cast<std::uint64_t>(number));
     const double u = static_cast<double>(hash >> 32U) * 0x1p-32;
     const std::uint64_t count = d.size();
     std::uint64_t a = (hash % count) | 1U;

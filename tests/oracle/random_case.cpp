@@ -67,6 +67,10 @@ bool lay_out(const PolicyInfo& policy, const Settings& settings, const Execution
                       .locality = 0.1 * static_cast<double>(dice.between(0, 9)),
                       .patterns = policy.expert_patterns > 1 ? static_cast<std::int32_t>(dice.between(1, 4)) : 1,
                       .seed = static_cast<std::uint64_t>(dice.between(1, 1'000'000))};
+    if (policy.caches_experts && dice.chance(40) && experts.count > 2) {
+      const auto slots = static_cast<std::int32_t>(dice.between(1, experts.count - 1));
+      config.experts.hit_curve = {{slots, 0.01 * static_cast<double>(dice.between(0, 100))}};
+    }
   }
   try {
     const Layout layout = policy.layout(config.deployment, settings);

@@ -83,12 +83,60 @@ TEST(EdgeSearch, TheFirstValueIsWithinTheLimitsToo) {
   EXPECT_EQ(low.tried, (std::vector<double>{4.2, 8, 9.7}));
 }
 
-TEST(EdgeSearch, GivingUpEndsIt) {
-  EdgeSearch search({.start = 4.0});
-  search.tell(false);
-  search.give_up();
-  EXPECT_FALSE(search.next());
-  EXPECT_FALSE(search.holds_at());
+/// The values tried by a search for the smallest whole number from `least` on; above 100 none can be tried.
+std::vector<double> tried_below_a_wall(EdgeSearch& search, double least) {
+  std::vector<double> tried;
+  while (search.next()) {
+    tried.push_back(*search.next());
+    if (tried.back() > 100.0) {
+      search.tell_impossible();
+    } else {
+      search.tell(tried.back() >= least);
+    }
+  }
+  return tried;
+}
+
+// 32 and 64 fail, 128 cannot be: 96, half of the way, holds. From there as ever, between 64 and 96.
+TEST(EdgeSearch, ApproachesAValueThatCannotBeTried) {
+  EdgeSearch search({.goal = EdgeSearch::Goal::smallest, .start = 32.0, .whole = true});
+  EXPECT_EQ(tried_below_a_wall(search, 80.0), (std::vector<double>{32, 64, 128, 96, 80, 72, 76, 78, 79}));
+  EXPECT_EQ(search.holds_at(), 80.0);
+  EXPECT_EQ(search.fails_at(), 79.0);
+  EdgeSearch last({.goal = EdgeSearch::Goal::smallest, .start = 32.0, .tolerance = 1e-3, .whole = true});
+  EXPECT_EQ(tried_below_a_wall(last, 100.0), (std::vector<double>{32, 64, 128, 96, 112, 104, 100, 98, 99}));
+  EXPECT_EQ(last.holds_at(), 100.0);
+  EdgeSearch none({.goal = EdgeSearch::Goal::smallest, .start = 32.0, .tolerance = 1e-3, .whole = true});
+  EXPECT_EQ(tried_below_a_wall(none, 101.0), (std::vector<double>{32, 64, 128, 96, 112, 104, 100, 102, 101}));
+  EXPECT_FALSE(none.holds_at());
+}
+
+// Where it holds at other values, or nothing has been tried, a value that cannot be tried is one that fails.
+TEST(EdgeSearch, AnImpossibleValueFails) {
+  EdgeSearch largest({.start = 64.0, .whole = true});
+  EXPECT_EQ(tried_below_a_wall(largest, 0.0), (std::vector<double>{64, 128, 96, 112, 104, 100, 102, 101}));
+  EXPECT_EQ(largest.holds_at(), 100.0);
+  EdgeSearch first({.start = 200.0, .whole = true});
+  EXPECT_EQ(tried_below_a_wall(first, 0.0).front(), 200.0);
+  EXPECT_EQ(first.holds_at(), 100.0);
+}
+
+TEST(EdgeSearch, ZeroIsAValueOfSomeKeys) {
+  const EdgeSearch::Settings settings{
+      .goal = EdgeSearch::Goal::smallest, .start = 4.0, .low = 0.0, .whole = true, .zero = true};
+  const auto all = search(settings, [](double) { return true; });
+  EXPECT_EQ(all.tried, (std::vector<double>{4, 2, 1, 0}));
+  EXPECT_EQ(all.holds, 0.0);
+  const auto most = search(settings, [](double x) { return x >= 1.0; });
+  EXPECT_EQ(most.holds, 1.0);
+  EXPECT_EQ(most.fails, 0.0);
+  const auto none = search({.start = 4.0, .whole = true, .zero = true}, [](double) { return false; });
+  EXPECT_EQ(none.tried, (std::vector<double>{4, 2, 1, 0}));
+  const auto without = search({.start = 4.0, .whole = true}, [](double) { return false; });
+  EXPECT_EQ(without.tried, (std::vector<double>{4, 2, 1}));
+  // Up to a limit of 1: 0 is beyond 1 on the other side only.
+  const auto limited = search({.start = 1.0, .high = 1.0, .whole = true, .zero = true}, [](double) { return true; });
+  EXPECT_EQ(limited.tried, (std::vector<double>{1}));
 }
 
 TEST(EdgeSearch, ConditionsWithoutAnEdgeEnd) {

@@ -25,6 +25,7 @@ LlmModel stored_as(Quantization kernel, std::int64_t bits) {
 TEST(EngineQuantization, TheKeyHasEveryFormat) {
   std::vector<std::string> names{"auto"};
   for (const QuantizationFormat& format : kQuantizationFormats) names.emplace_back(format.name);
+  for (const std::string_view type : gguf_type_names()) names.emplace_back(type);
   const std::vector<Parameter> table = config_parameters({{"m"}, {"h"}, {"e"}}, {});
   const Parameter* key = find_parameter(table, "engine.quantization");
   ASSERT_NE(key, nullptr);

@@ -6,6 +6,7 @@
 #include <array>
 #include <memory>
 #include <numeric>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -43,12 +44,17 @@ class ScriptedRouters final : public ExpertActivation {
   std::vector<std::vector<double>> popularities{};    // by layer, by expert; empty: all are equal
   using Rows = std::vector<std::vector<double>>;      // by layer and expert
   std::vector<Rows> kinds{};                          // of requests; the iteration's are of the first kind
+  std::vector<std::vector<std::int32_t>> hits{};      // by layer: what a hit curve finds; empty: there is no curve
 
   [[nodiscard]] std::int64_t tokens() const override { return batch; }
   [[nodiscard]] std::span<const ExpertUse> layer(std::int32_t layer) override { return at(used, layer); }
   [[nodiscard]] std::span<const std::int32_t> predicted(std::int32_t layer, std::int32_t count) override {
     const std::span<const std::int32_t> all = at(guesses, layer);
     return all.first(std::min(all.size(), static_cast<std::size_t>(count)));
+  }
+  [[nodiscard]] std::optional<std::span<const std::int32_t>> found(std::int32_t layer, std::int32_t) override {
+    if (hits.empty()) return std::nullopt;
+    return at(hits, layer);
   }
   [[nodiscard]] std::span<const std::int32_t> by_popularity(std::int32_t layer) const override {
     return at(rankings, layer);

@@ -91,6 +91,18 @@ TEST(ExpertDraw, LargestRemainderKeepsItsBounds) {
   EXPECT_THAT(parts, ElementsAre(2, 2, 1, 1));
 }
 
+/// Up to three points; in a third of the cases none.
+std::vector<HitCurve::Point> random_curve(std::int32_t experts, RandomStream& random) {
+  std::vector<HitCurve::Point> points;
+  const auto wanted = random.next_u64() % 3 == 0 ? 0 : 1 + random.next_u64() % 3;
+  for (std::int32_t slots = 1; slots < experts && points.size() < wanted; ++slots) {
+    if (random.next_u64() % 3 != 0) continue;
+    const double least = points.empty() ? 0.0 : points.back().share;
+    points.push_back({slots, least + (1.0 - least) * random.uniform()});
+  }
+  return points;
+}
+
 TEST(ExpertDraw, AgreesWithAPlainModelOfItsRules) {
   RandomStream random(24, 0, "expert draw");
   std::int64_t different = 0;
@@ -103,12 +115,15 @@ TEST(ExpertDraw, AgreesWithAPlainModelOfItsRules) {
     choice.top_k = static_cast<std::int32_t>(1 + below(static_cast<std::uint64_t>(choice.count)));
     choice.layers = 2;
     choice.skew = random.uniform() * 1.5;
-    choice.locality = below(4) == 0 ? 0.0 : random.uniform() * 0.95;
+    choice.locality = below(4) == 0 ? static_cast<double>(below(2)) : random.uniform() * 0.95;
     choice.patterns = static_cast<std::int32_t>(1 + below(3));
     choice.seed = random.next_u64();
+    const auto slots = static_cast<std::int32_t>(1 + below(static_cast<std::uint64_t>(choice.count)));
+    const std::vector<HitCurve::Point> curve = random_curve(choice.count, random);
+    choice.hit_curve = HitCurve(curve);
     ExpertDraw draw(choice);
     oracle::PlainDraw plain({choice.count, choice.top_k, choice.layers, choice.skew, choice.locality, choice.patterns,
-                             choice.lookahead, choice.seed});
+                             choice.lookahead, curve, choice.seed});
     std::int64_t decodes = 0;
     std::int64_t ended = 0;
     for (int iteration = 0; iteration < 60; ++iteration) {
@@ -134,6 +149,11 @@ TEST(ExpertDraw, AgreesWithAPlainModelOfItsRules) {
         const std::span<const std::int32_t> guess = draw.predicted(l, choice.top_k);
         const std::span<const std::int32_t> plain_guess = plain.predicted(l, choice.top_k);
         ASSERT_TRUE(std::equal(guess.begin(), guess.end(), plain_guess.begin(), plain_guess.end()));
+        const auto found = draw.found(l, slots);
+        const auto plain_found = plain.found(l, slots);
+        ASSERT_EQ(found.has_value(), !curve.empty());
+        ASSERT_EQ(plain_found.has_value(), !curve.empty());
+        ASSERT_TRUE(!found || std::ranges::equal(*found, *plain_found)) << "case " << i;
         const std::span<const ExpertUse> used = draw.layer(l);
         const std::span<const ExpertUse> expected = plain.layer(l);
         std::int64_t rows = 0;
@@ -180,6 +200,57 @@ TEST(ExpertDraw, PopularityAndReuseAreThoseOfTheChain) {
     reuse += pi * (0.4 + 0.6 * pi);
   }
   EXPECT_NEAR(reused / kTokens, reuse, 0.02);
+}
+
+// llama.cpp PR 27861: 64 slots of 512 find 0.67, 128 find 0.81. Lines: 32 of 64 slots half of it; 96 in the middle,
+// 0.74; 320 is half of the way from 128 to 512, 0.905.
+TEST(HitCurve, IsStraightBetweenItsPoints) {
+  const HitCurve curve({{64, 0.67}, {128, 0.81}});
+  const std::vector<std::pair<std::int32_t, double>> expected{{0, 0.0},    {32, 0.335},  {64, 0.67}, {96, 0.74},
+                                                              {128, 0.81}, {320, 0.905}, {512, 1.0}, {600, 1.0}};
+  for (const auto& [slots, share] : expected) EXPECT_NEAR(curve.at(slots, 512), share, 1e-12) << slots;
+  EXPECT_EQ(HitCurve({{4, 0.0}, {8, 1.0}}).at(4, 8), 0.0);
+}
+
+// One token of two experts, hit(2) = 0.3 of 8: none or one of the two is found, 0.6 in the mean. Of a layer without a
+// curve nothing is said.
+TEST(ExpertDraw, FindsWhatTheCurveSays) {
+  ExpertDraw draw({.count = 8, .top_k = 2, .layers = 2, .locality = 0.4, .hit_curve = HitCurve({{2, 0.3}}), .seed = 5});
+  ExpertDraw without({.count = 8, .top_k = 2, .layers = 2, .seed = 5});
+  double found = 0.0;
+  double first = 0.0;
+  double both_layers = 0.0;
+  constexpr int kTokens = 20'000;
+  for (int token = 0; token < kTokens; ++token) {
+    draw.begin({.decode_sequences = 1, .sampled_sequences = 1});
+    const auto here = draw.found(0, 2);
+    ASSERT_TRUE(here.has_value());
+    ASSERT_LE(here->size(), 1U);
+    found += static_cast<double>(here->size());
+    if (!here->empty() && here->front() == draw.layer(0).front().expert) first += 1.0;
+    if (!here->empty()) {
+      ASSERT_TRUE(
+          std::ranges::any_of(draw.layer(0), [&](const ExpertUse& use) { return use.expert == here->front(); }));
+    }
+    if (!here->empty() && !draw.found(1, 2)->empty()) both_layers += 1.0;
+  }
+  EXPECT_NEAR(found / kTokens, 0.6, 0.01);
+  EXPECT_NEAR(first / kTokens, 0.3, 0.01);         // either of the two
+  EXPECT_NEAR(both_layers / kTokens, 0.36, 0.01);  // layers are drawn apart
+  without.begin({.decode_sequences = 1, .sampled_sequences = 1});
+  EXPECT_FALSE(without.found(0, 2).has_value());
+}
+
+// A prompt uses all 8 experts. Two slots hold two of them, whatever a curve of single tokens says; 8 slots hold all.
+TEST(ExpertDraw, FindsNoMoreThanTheSlotsHold) {
+  for (const std::int32_t slots : {2, 8}) {
+    ExpertDraw draw({.count = 8, .top_k = 2, .layers = 1, .hit_curve = HitCurve({{2, 0.9}}), .seed = 5});
+    const std::vector<PrefillChunk> prompt{{Tokens(1000), Tokens(0)}};
+    for (int iteration = 0; iteration < 20; ++iteration) {
+      draw.begin({.chunks = prompt, .sampled_sequences = 1});
+      EXPECT_EQ(draw.found(0, slots)->size(), static_cast<std::size_t>(slots));
+    }
+  }
 }
 
 // Of two experts in use, asked for two, 0.8 x 2 are right; asked for one, 1 x (1 - 0.2 / 2) = 0.9 (measured: 0.90 to

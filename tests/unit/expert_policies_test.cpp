@@ -285,6 +285,54 @@ TEST(ExpertCache, AwaitedMissesAreComputedAsTheyArrive) {
   EXPECT_NEAR(units(bench.iterate()), 5.0, 0.01);  // 0 and 3 during the copy of 2
 }
 
+// A curve finds 2 in a slot and misses 3, whatever the slots of 0 and 1 would hold: 2 is computed 0-1, 3 is copied 0-4
+// and computed 4-5. The copy changes nothing: the next token misses 3 again.
+TEST(ExpertCache, ACurveSaysWhatIsThereWhenMissesAreAwaited) {
+  const ExpertModel times = model(1, 0.0, 4.0);
+  ExpertBench bench("expert-cache", times, small(1, 4, 2, 1.0, 10.0),
+                    {{"policy.slots", std::int64_t{2}}, {"policy.miss", std::string("wait")}}, {{0, 1, 2, 3}});
+  bench.routers.used = {{{2, 1}, {3, 1}}};
+  bench.routers.hits = {{2}};
+  for (int token = 0; token < 2; ++token) EXPECT_NEAR(units(bench.iterate()), 5.0, 0.01);
+  EXPECT_EQ(bench.copied(Stream::h2d), Bytes(2000));
+  EXPECT_EQ(bench.figures().at("expert_hit_fraction"), 0.5);
+}
+
+// The CPU takes 10 for what the curve misses. It is uploaded each time, and is on its way for no later token: with the
+// slots of the policy's own, the second token would meet its copy.
+TEST(ExpertCache, ACurveSaysWhatIsThereWhenTheCpuComputesMisses) {
+  const ExpertModel times = model(1, 0.0, 40.0);
+  ExpertBench bench("expert-cache", times, small(1, 4, 1, 1.0, 10.0), with({{"policy.slots", std::int64_t{2}}}),
+                    {{0, 1, 2, 3}});
+  bench.routers.used = {{{2, 1}}};
+  bench.routers.hits = {{}};
+  EXPECT_NEAR(units(bench.iterate()), 10.0, 0.01);
+  bench.routers.hits = {{2}};
+  EXPECT_NEAR(units(bench.iterate()), 1.0, 0.01);
+  EXPECT_EQ(bench.figures().at("late_prefetch_fraction"), 0.0);
+  EXPECT_EQ(bench.figures().at("demanded_expert_bytes"), 1000.0);
+}
+
+// Two layers as in test 5. The curve finds a, and neither b nor y. Token 1 needs a and y, as without a curve: y ahead
+// 1-5, end 6. Token 2 needs b and y, which was loaded for token 1 and is not there: gate 7, b 7-11 and 11-12, y ahead
+// 11-15, gate 13, y 15-16. Token 3 needs b, and y, which the curve finds: no copy ahead, gate 17, b 17-21 and 21-22, y
+// 23-24.
+TEST(MixtralOffloading, ACurveSaysWhatIsThere) {
+  const ExpertModel times = model(2, 1.0, 4.0);
+  ExpertBench bench("mixtral-offloading", times, small(2, 2, 1, 1.0, 1.0),
+                    {{"policy.slots", std::int64_t{1}}, {"policy.prefetch", std::int64_t{1}}});
+  bench.routers.guesses = {{}, {kY}};
+  bench.routers.used = {{{kA, 1}}, {{kY, 1}}};
+  bench.routers.hits = {{kA}, {}};
+  EXPECT_NEAR(units(bench.iterate()), 6.0, 0.01);
+  bench.routers.used = {{{kB, 1}}, {{kY, 1}}};
+  bench.routers.hits = {{}, {}};
+  EXPECT_NEAR(units(bench.iterate()), 10.0, 0.01);
+  bench.routers.hits = {{}, {kY}};
+  EXPECT_NEAR(units(bench.iterate()), 8.0, 0.01);
+  EXPECT_EQ(bench.figures().at("prefetched_expert_bytes"), 2000.0);
+}
+
 TEST(ExpertPolicies, SlotsBelowTheActiveExpertsAreRefused) {
   const ExpertModel times = model(1, 0.0, 4.0);
   try {

@@ -109,7 +109,7 @@ TEST(ServerShare, SlowerCopiesAreSlowerHandovers) {
   for (const char* const hardware : {"hardware=hgx-h100-8", "hardware=h100-80gb-sxm"}) {
     Assembly assembly = assemble(cli::resolve_arguments(
         {"prefill_replicas=1", "decode_replicas=1", hardware, "workload.rate=0.5", "workload.requests=20"}, {}, {}));
-    const auto runs = run_variants(assembly, {OpScales{}, OpScales{.copies = 2.0}}, 1, 1, {}, {});
+    const auto runs = run_variants(assembly, {Variant{}, Variant{.scales = {.copies = 2.0}}}, 1, 1, {}, {});
     const HandoverTotals& once = runs[0].statistics.handover.value();
     const HandoverTotals& twice = runs[1].statistics.handover.value();
     EXPECT_EQ(once.transfers, 20);

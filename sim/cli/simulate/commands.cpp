@@ -22,6 +22,9 @@ std::string grid_help() {
 void add_perturb(CLI::App& sub, std::optional<std::string>& perturb, const char* what) {
   sub.add_option("--perturb", perturb, what)->type_name("FRACTION");
 }
+void add_fixed_locality(CLI::App& sub, bool& fixed) {
+  sub.add_flag("--fixed-locality", fixed, "Where experts are placed: no runs with half and twice of experts.locality");
+}
 constexpr const char* kPerturbAgain = "Robustness: repeat everything 30 times, with times changed by e.g. 5%";
 
 void add_grid_flags(CLI::App& sub, GridOptions& options) {
@@ -50,6 +53,7 @@ void add_run_flags(CLI::App& sub, RunOptions& options) {
       ->type_name("LIST")
       ->allow_extra_args(false);
   add_perturb(sub, options.perturb, "Robustness: 30 more runs with times changed by e.g. 5%");
+  add_fixed_locality(sub, options.fixed_locality);
   sub.add_flag_callback(
       "--skip-bad-rows", [&options] { options.arguments.emplace_back("workload.skip_bad_rows=true"); },
       "Skip invalid trace rows and report how many");
@@ -78,6 +82,7 @@ void add_compare_flags(CLI::App& sub, CompareOptions& options) {
                  "Configuration to compare the others with [the first; with policy=all: the default policy]")
       ->type_name("CONFIGURATION");
   add_perturb(sub, options.perturb, kPerturbAgain);
+  add_fixed_locality(sub, options.fixed_locality);
 }
 
 void add_search_flags(CLI::App& sub, SearchOptions& options) {

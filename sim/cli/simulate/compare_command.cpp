@@ -114,7 +114,7 @@ ExitCode compare(const CompareOptions& options) {
   check_axes(arguments.grid, problems);
   const std::int64_t baseline = baseline_of(options.baseline, arguments, problems);
   if (!problems.empty()) throw ConfigError(std::move(problems));
-  const std::vector<Point> points = compared_points(arguments, perturbed_scales(perturbation));
+  std::vector<Point> points = compared_points(arguments, perturbed_scales(perturbation));
   if (options.dry_run) {
     std::string text = fmt::format("{} configurations", arguments.grid.size());
     if (perturbation) text += fmt::format(", {} runs of each", std::ssize(points) / arguments.grid.size());
@@ -125,6 +125,9 @@ ExitCode compare(const CompareOptions& options) {
     print_result(text + "Nothing was run (--dry-run).\n");
     return ExitCode::ok;
   }
+  std::optional<std::vector<OtherLocality>> localities;
+  if (!options.fixed_locality) localities = other_localities(arguments);
+  for (std::size_t i = 0; localities && i < localities->size(); ++i) points.push_back((*localities)[i].point);
   const std::unique_ptr<ResultStore> store =
       options.directory.empty() ? nullptr : std::make_unique<ResultStore>(options.directory);
   PointsProgressLine progress(options.progress == "auto");
@@ -140,7 +143,7 @@ ExitCode compare(const CompareOptions& options) {
         store ? "finished runs are kept; the same command continues from there" : "nothing is kept without -o DIR");
     return ExitCode::interrupted;
   }
-  Comparison comparison = comparison_of(arguments, outcomes, perturbation, baseline);
+  Comparison comparison = comparison_of(arguments, outcomes, perturbation, baseline, localities);
   comparison.metrics = metrics.empty() ? standard_metrics(arguments) : std::move(metrics);
   if (comparison.runs.size() < 2) return refuse(comparison, outcomes);
   if (store) store->write("comparison.json", to_comparison_json(comparison));

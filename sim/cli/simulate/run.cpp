@@ -129,12 +129,26 @@ void print_left_out(const traces::Workload& workload, const Result& result, cons
 struct Extras {
   std::vector<Condition> gates;
   std::optional<double> perturbation;
+  std::optional<LocalityCheck> locality;  // whose runs are still to come
+  std::vector<double> localities;         // theirs
 };
+
+/// Half and twice of experts.locality, where the result can show them.
+void plan_localities(const Assembly& assembly, const RunOptions& options, Extras& extras) {
+  const std::optional<ExpertLocality>& assumed = assembly.setup.expert_locality;
+  const bool shown = options.format == "table" || options.format == "json" || !options.directory.empty();
+  if (!assumed || options.fixed_locality || !shown) return;
+  extras.locality = LocalityCheck{.not_run = assumed->no_effect};
+  if (!assumed->no_effect.empty()) return;
+  for (const double locality : half_and_twice(assumed->value)) extras.localities.push_back(locality);
+}
 
 std::vector<ReplicationResults> simulate_all(Assembly& assembly, const RunOptions& options, const Extras& extras,
                                              OutputFiles& files) {
   const auto replications = assembly.config.settings.get<std::int64_t>("replications");
-  const std::vector<OpScales> variants = perturbed_scales(extras.perturbation);
+  std::vector<Variant> variants;
+  for (const OpScales& scales : perturbed_scales(extras.perturbation)) variants.push_back({.scales = scales});
+  for (const double locality : extras.localities) variants.push_back({.locality = locality});
   ProgressLine progress(options.progress == "auto", assembly.setup.requests,
                         replications * static_cast<std::int64_t>(variants.size()));
   ReplicationHooks hooks;
@@ -155,9 +169,15 @@ ExitCode run_assembled(Assembly& assembly, const RunOptions& options, const Extr
       std::all_of(runs.begin(), runs.end(), [](const ReplicationResults& one) { return one.complete; });
   std::optional<Robustness> perturbation;
   if (extras.perturbation && complete) perturbation = robustness_of(*extras.perturbation, runs);
+  std::optional<LocalityCheck> localities = complete ? extras.locality : std::nullopt;
+  for (std::size_t i = 0; localities && i < extras.localities.size(); ++i) {
+    const std::size_t run = runs.size() - extras.localities.size() + i;
+    localities->runs.push_back(locality_run(extras.localities[i], runs[run].statistics.metrics));
+  }
   Result result = run_result(assembly, std::move(runs.front()));
   result.complete = complete;
   result.perturbation = std::move(perturbation);
+  result.locality = std::move(localities);
   files.commit(result);
   if (options.format == "csv" || options.format == "vllm") print_left_out(assembly.workload, result, options.format);
   print_result(render(result, options.format));
@@ -180,8 +200,10 @@ ExitCode run(const RunOptions& options) {
   }
   if (options.perturb) extras.perturbation = parse_perturbation(*options.perturb, problems);
   Assembly assembly = assemble(resolve_arguments(options.arguments, options.slos, std::move(problems)));
+  plan_localities(assembly, options, extras);
   if (options.dry_run) {
     Result result = setup_result(assembly);
+    result.locality = extras.locality;
     if (extras.perturbation) result.perturbation = Robustness{*extras.perturbation, {}};
     print_result(options.format == "json" ? to_setup_json(result) : to_setup_table(result));
     return ExitCode::ok;

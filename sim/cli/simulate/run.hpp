@@ -20,6 +20,7 @@ struct RunOptions {
   std::string progress = "auto";
   int jobs = 1;
   bool dry_run = false;
+  bool fixed_locality = false;    // no runs with half and twice of experts.locality
   std::vector<Problem> problems;  // found earlier; reported together with the run's own problems
 };
 

@@ -169,6 +169,7 @@ class Planner {
     const Parameter& key = plan_.key;
     if (std::isfinite(key.minimum) && key.minimum > 0.0 && !key.above_minimum) settings.low = key.minimum;
     if (std::isfinite(key.maximum)) settings.high = key.maximum;
+    settings.zero = key.type == ParameterType::integer && key.minimum == 0.0 && !key.above_minimum && !options_.from;
     if (const auto low = bound(options_.from, "--from")) settings.low = *low;
     if (const auto high = bound(options_.to, "--to")) settings.high = *high;
     if (settings.high > 0.0 && settings.low > settings.high) {

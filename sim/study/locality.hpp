@@ -1,0 +1,62 @@
+// What a result says of experts.locality: which share it assumed, and what half and twice of it would do.
+//
+// The share decides how often a policy finds an expert where it was used before, and measurements of it differ between
+// models by more than a factor of two. So `run` and `compare` run the configuration twice more.
+#pragma once
+
+#include <array>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "sim/config/config.hpp"
+#include "sim/metrics/metrics.hpp"
+
+namespace spillway {
+
+inline constexpr const char* kLocalityKey = "experts.locality";
+
+/// The locality of a run whose policy places experts.
+struct ExpertLocality {
+  double value = 0.0;
+  bool given = false;       // by the user; false: the default
+  std::string source{};     // of the default; empty: it was given
+  std::string no_effect{};  // why half and twice of it would give the same result; empty: they may not
+};
+
+/// Of a model whose layers have `experts` experts, of which a token uses `top_k`.
+[[nodiscard]] ExpertLocality assumed_locality(const Settings& settings, std::int64_t experts, std::int64_t top_k);
+/// The same for a configuration; empty when its policy places no experts. Throws ConfigError or DataError when the
+/// model cannot be read.
+[[nodiscard]] std::optional<ExpertLocality> assumed_locality(const ResolvedConfig& config);
+
+/// Half of it, and twice of it, but at most 1.
+[[nodiscard]] std::array<double, 2> half_and_twice(double locality);
+
+/// The figures of one run, means over its replications.
+struct LocalityRun {
+  double locality = 0.0;
+  std::optional<double> output_tokens_per_s{};
+  std::optional<double> p50_tpot_ms{};
+};
+[[nodiscard]] LocalityRun locality_run(double locality, const std::vector<Metric>& metrics);
+
+/// The runs with half_and_twice(), or why there are none.
+struct LocalityCheck {
+  std::vector<LocalityRun> runs{};
+  std::string not_run{};
+};
+
+/// "0.4 (default): 12.3 output tokens/s, p50 TPOT 81 ms; at 0.2: 11.1 and 90.2; at 0.8: 14 and 71.2". Without a check,
+/// the locality alone.
+[[nodiscard]] std::string locality_text(const ExpertLocality& assumed, const LocalityRun& base,
+                                        const std::optional<LocalityCheck>& check);
+
+/// {"value", "origin": given | default, "source", "no_effect"}, without empty texts.
+[[nodiscard]] nlohmann::ordered_json assumed_locality_json(const ExpertLocality& assumed);
+[[nodiscard]] std::optional<ExpertLocality> read_assumed_locality(const nlohmann::ordered_json& setup);
+/// {"runs": [{"value", "output_throughput_tokens_per_s", "p50_tpot_ms"}]} or {"not_run": reason}.
+[[nodiscard]] nlohmann::ordered_json locality_check_json(const LocalityCheck& check);
+
+}  // namespace spillway

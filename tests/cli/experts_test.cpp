@@ -1,0 +1,229 @@
+// Experts between GPU and host as a user runs them: what half and twice the locality do, hit curves, flags of engines.
+#include <gmock/gmock.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tests/cli/command.hpp"
+
+namespace spillway {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+using testing::Not;
+
+class Experts : public test::CliTest {
+ protected:
+  /// A small run of a cache of experts.
+  [[nodiscard]] static std::vector<std::string> small(const std::string& command, std::vector<std::string> more,
+                                                      const std::string& policy = "expert-cache") {
+    std::vector<std::string> all{command,
+                                 "model=qwen3-30b-a3b",
+                                 "hardware=hgx-h100-8",
+                                 "policy=" + policy,
+                                 "workload.requests=4",
+                                 "workload.concurrency=1",
+                                 "workload.input_tokens=50",
+                                 "workload.output_tokens=12"};
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  }
+  [[nodiscard]] json run(std::vector<std::string> more, const std::string& policy = "expert-cache") {
+    more.emplace_back("--json");
+    const auto result = spillway(small("run", std::move(more), policy));
+    EXPECT_EQ(result.code, 0) << result.err;
+    return json::parse(result.out);
+  }
+  static double rate(const json& result) {
+    return result["metrics"]["output_throughput_tokens_per_s"]["value"].get<double>();
+  }
+  static double tpot(const json& result) { return result["metrics"]["p50_tpot_ms"]["value"].get<double>(); }
+};
+
+// Half and twice are what runs with these localities give.
+TEST_F(Experts, RunShowsHalfAndTwiceTheLocality) {
+  const json result = run({"policy.slots=32"});
+  const json& assumed = result["setup"]["expert_locality"];
+  EXPECT_EQ(assumed["value"], 0.4);
+  EXPECT_EQ(assumed["origin"], "default");
+  EXPECT_THAT(assumed["source"].get<std::string>(), HasSubstr("PR 27861"));
+  ASSERT_EQ(result["other_localities"]["runs"].size(), 2U);
+  const std::vector<std::pair<std::string, double>> others{{"0.2", 0.2}, {"0.8", 0.8}};
+  for (std::size_t i = 0; i < others.size(); ++i) {
+    const json given = run({"policy.slots=32", "experts.locality=" + others[i].first, "--fixed-locality"});
+    EXPECT_EQ(given["setup"]["expert_locality"], (json{{"value", others[i].second}, {"origin", "given"}}));
+    EXPECT_FALSE(given.contains("other_localities"));
+    const json& other = result["other_localities"]["runs"][i];
+    EXPECT_EQ(other["value"], others[i].second);
+    EXPECT_EQ(other["output_throughput_tokens_per_s"], rate(given));
+    EXPECT_EQ(other["p50_tpot_ms"], tpot(given));
+    EXPECT_NE(rate(given), rate(result));
+  }
+  const auto table = spillway(small("run", {"policy.slots=32"}));
+  EXPECT_THAT(table.out, HasSubstr("Locality     0.4 (default): "));
+  EXPECT_THAT(table.out, HasSubstr("; at 0.2: "));
+  EXPECT_THAT(table.out, HasSubstr("; at 0.8: "));
+}
+
+TEST_F(Experts, AnyNumberOfThreadsGivesTheSameBytes) {
+  const auto one = spillway(small("run", {"replications=2", "--json", "-j", "1"}));
+  const auto many = spillway(small("run", {"replications=2", "--json", "-j", "5"}));
+  ASSERT_EQ(one.code, 0) << one.err;
+  EXPECT_EQ(one.out, many.out);
+}
+
+TEST_F(Experts, NoRunWhereLocalityCannotMatter) {
+  EXPECT_EQ(run({"experts.locality=0"})["other_localities"]["not_run"], "half and twice of 0 are 0");
+  const auto table = spillway(small("run", {"experts.locality=0"}));
+  EXPECT_THAT(table.out,
+              HasSubstr("Locality     0 (given); no run with half and twice of it: half and twice of 0 are 0"));
+  const json dense = run({"model=llama-3.1-8b"}, "vllm");
+  EXPECT_FALSE(dense.contains("other_localities"));
+  EXPECT_FALSE(dense["setup"].contains("expert_locality"));
+  EXPECT_THAT(spillway(small("run", {"--dry-run"})).out,
+              HasSubstr("There would be 3 runs, with half and twice of experts.locality unless --fixed-locality."));
+}
+
+// With --perturb, the 30 runs with other times keep the locality, and are the same with and without half and twice.
+TEST_F(Experts, PerturbedRunsKeepTheLocality) {
+  const json both = run({"workload.requests=2", "--perturb", "5%"});
+  const json alone = run({"workload.requests=2", "--perturb", "5%", "--fixed-locality"});
+  EXPECT_EQ(both["perturbation"], alone["perturbation"]);
+  EXPECT_EQ(both["other_localities"]["runs"].size(), 2U);
+}
+
+TEST_F(Experts, CompareShowsHalfAndTwiceOfEach) {
+  const auto result = spillway(small("compare", {"policy=expert-cache,vllm", "replications=1", "--json", "-j", "3"}));
+  ASSERT_EQ(result.code, 0) << result.err;
+  const json all = json::parse(result.out);
+  ASSERT_EQ(all["runs"].size(), 2U);
+  const json alone = run({});
+  EXPECT_EQ(all["runs"][0]["other_localities"], alone["other_localities"]);
+  EXPECT_EQ(all["runs"][0]["expert_locality"], alone["setup"]["expert_locality"]);
+  EXPECT_FALSE(all["runs"][1].contains("other_localities"));
+  const auto table = spillway(small("compare", {"policy=expert-cache,vllm", "replications=1"}));
+  EXPECT_THAT(table.out, HasSubstr("Locality     policy=expert-cache: 0.4 (default): "));
+  const auto fixed = spillway(small("compare", {"policy=expert-cache,vllm", "replications=1", "--fixed-locality"}));
+  EXPECT_THAT(fixed.out, HasSubstr("Locality     policy=expert-cache: 0.4 (default)\n"));
+}
+
+TEST_F(Experts, CompareReplacesAGivenLocality) {
+  const auto slots =
+      spillway(small("compare", {"policy.slots=16,32", "experts.locality=0.3", "replications=1", "--json"}));
+  ASSERT_EQ(slots.code, 0) << slots.err;
+  for (const json& one : json::parse(slots.out)["runs"]) {
+    EXPECT_EQ(one["other_localities"]["runs"][0]["value"], 0.15);
+    EXPECT_EQ(one["other_localities"]["runs"][1]["value"], 0.6);
+  }
+}
+
+TEST_F(Experts, ALocalityThatIsAnAxisIsNotVariedAgain) {
+  const auto table = spillway(small("compare", {"experts.locality=0.1,0.7", "replications=1"}));
+  ASSERT_EQ(table.code, 0) << table.err;
+  EXPECT_THAT(table.out, HasSubstr("0.1 (given)\n"));
+  EXPECT_THAT(table.out, HasSubstr("0.7 (given)\n"));
+}
+
+TEST_F(Experts, RowsOfASweepNameTheLocality) {
+  const auto csv = spillway(small("sweep", {"policy.slots=16,32", "--format", "csv"}));
+  ASSERT_EQ(csv.code, 0) << csv.err;
+  EXPECT_THAT(csv.out, testing::StartsWith("point,policy.slots,experts.locality,bottleneck,"));
+  EXPECT_THAT(csv.out, HasSubstr("\n1,32,0.4,"));
+  const auto sweep = spillway(small("sweep", {"policy.slots=16,32", "--json"}));
+  EXPECT_EQ(json::parse(sweep.out)["points"][0]["expert_locality"], 0.4);
+  const auto axis = spillway(small("sweep", {"experts.locality=0.1,0.2", "--format", "csv"}));
+  EXPECT_THAT(axis.out, testing::StartsWith("point,experts.locality,bottleneck,"));
+  EXPECT_THAT(spillway(small("sweep", {"policy.slots=16,32"})).out, HasSubstr("experts.locality"));
+}
+
+// Of 8 experts a token and layer, hit(32) = 0.75 finds 6, always: in prompts, the 32 slots hold 32 of more than 42.
+TEST_F(Experts, AHitCurveDecidesWhatIsFound) {
+  for (const char* const policy : {"expert-cache", "mixtral-offloading"}) {
+    std::vector<double> hits;
+    for (const char* const curve : {"32:0.25", "32:0.75"}) {
+      const json result =
+          run({"policy.slots=32", std::string("experts.hit_curve=") + curve, "workload.output_tokens=200",
+               "workload.requests=1", "workload.input_tokens=1", "--fixed-locality"},
+              policy);
+      hits.push_back(result["metrics"]["expert_hit_fraction"]["value"].get<double>());
+      EXPECT_EQ(result["config"]["experts.hit_curve"], curve);
+    }
+    if (std::string(policy) == "expert-cache") {
+      EXPECT_DOUBLE_EQ(hits[0], 0.25);
+      EXPECT_DOUBLE_EQ(hits[1], 0.75);
+    } else {  // loads ahead find more
+      EXPECT_GT(hits[0], 0.25);
+      EXPECT_GT(hits[1], hits[0]);
+    }
+  }
+}
+
+TEST_F(Experts, HitCurvesThatCannotBe) {
+  const auto falls = spillway(small("run", {"experts.hit_curve=16:0.5,32:0.4"}));
+  EXPECT_EQ(falls.code, 2);
+  EXPECT_THAT(falls.err, HasSubstr("point \"32:0.4\" falls below the share 0.5 of 16 slots"));
+  const auto slots = spillway(small("run", {"experts.hit_curve=16:0.5"}, "llama-cpp-moe"));
+  EXPECT_EQ(slots.code, 2);
+  EXPECT_THAT(slots.err, HasSubstr("policy llama-cpp-moe has no slots that a hit curve could describe"));
+  const auto none = spillway(small("run", {"experts.hit_curve=16:0.5"}, "vllm"));
+  EXPECT_THAT(none.err, HasSubstr("experts.hit_curve has no effect: policy vllm keeps every expert on the GPU"));
+}
+
+// More layers on the host leave the GPU more memory: the smallest number that fits a quarter of its 80 GB. Above it the
+// layout fits, below it does not.
+TEST_F(Experts, SearchFindsTheFewestLayersOnTheHost) {
+  const auto result =
+      spillway(small("search",
+                     {"--min", "policy.n_cpu_moe", "--from", "1", "--to", "48", "engine.gpu_memory_utilization=0.3",
+                      "replications=1", "--slo", "p50_tpot_ms<10000", "--json"},
+                     "llama-cpp-moe"));
+  ASSERT_EQ(result.code, 0) << result.err;
+  const json found = json::parse(result.out)["searches"][0];
+  const auto layers = found["value"].get<int>();
+  EXPECT_EQ(found["does_not_hold_at"], layers - 1);
+  for (const int offset : {0, -1}) {
+    const auto run = spillway(
+        small("run",
+              {"policy.n_cpu_moe=" + std::to_string(layers + offset), "engine.gpu_memory_utilization=0.3", "--dry-run"},
+              "llama-cpp-moe"));
+    EXPECT_EQ(run.code == 0, offset == 0) << run.err;
+  }
+}
+
+TEST_F(Experts, FlagsOfEngines) {
+  const auto flags = [&](std::vector<std::string> more, const std::string& policy) {
+    more.emplace_back("--fixed-locality");
+    return run(std::move(more), policy)["setup"]["engine_flags"]["flags"].get<std::string>();
+  };
+  EXPECT_EQ(flags({"policy.n_cpu_moe=36"}, "llama-cpp-moe"), "-ngl 99 --n-cpu-moe 36 -ub 512");
+  EXPECT_EQ(flags({"policy.n_cpu_moe=4", "policy.mmap=false", "policy.op_offload_min_batch=0",
+                   "engine.max_num_batched_tokens=4096"},
+                  "llama-cpp-moe"),
+            "-ngl 99 --n-cpu-moe 4 -ub 4096 -b 4096 --no-mmap --no-op-offload");
+  EXPECT_EQ(flags({"policy.n_cpu_moe=4", "policy.op_offload_min_batch=64"}, "llama-cpp-moe"),
+            "GGML_OP_OFFLOAD_MIN_BATCH=64 -ngl 99 --n-cpu-moe 4 -ub 512");
+  EXPECT_EQ(flags({"policy.gpu_experts=40", "policy.deferred_experts=3"}, "ktransformers"),
+            "--kt-num-gpu-experts 40 --kt-max-deferred-experts-per-token 3");
+  EXPECT_EQ(flags({"policy.gpu_experts=40", "policy.gpu_prefill_threshold=1024", "policy.dynamic_update=true"},
+                  "ktransformers"),
+            "--kt-num-gpu-experts 40 --kt-max-deferred-experts-per-token 0 --kt-gpu-prefill-token-threshold 1024 "
+            "--kt-enable-dynamic-expert-update");
+  EXPECT_EQ(flags({"policy.weights=llama-cpp-moe", "policy.weights.n_cpu_moe=12", "policy.weights.mmap=false"}, "pie"),
+            "-ngl 99 --n-cpu-moe 12 -ub 512 --no-mmap");
+  const auto table = spillway(small("run", {"policy.n_cpu_moe=36", "--fixed-locality"}, "llama-cpp-moe"));
+  EXPECT_THAT(table.out,
+              HasSubstr("Flags        llama.cpp: -ngl 99 --n-cpu-moe 36 -ub 512  (common/common.h (0010882))"));
+  EXPECT_FALSE(run({"--fixed-locality"})["setup"].contains("engine_flags")) << "a proposal has no options";
+}
+
+// The experts of a GGUF type take its bytes on the host, too: 48 layers of 128 experts of 2,856,960 bytes in q4_k_m.
+TEST_F(Experts, GgufTypesSetTheBytesOfExperts) {
+  const json result = run({"policy.n_cpu_moe=48", "engine.quantization=q4_k_m", "--fixed-locality"}, "llama-cpp-moe");
+  EXPECT_EQ(result["setup"]["host_layer_bytes_per_gpu"], 48LL * 128 * 2'856'960);
+}
+
+}  // namespace
+}  // namespace spillway
