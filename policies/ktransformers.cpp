@@ -9,10 +9,9 @@
 //   deferral    per token, the d experts with the smallest router weights may wait: the CPU computes them after the
 //               others, and their outputs are added in the next layer. An expert that is immediate for one token of the
 //               batch is so for all. The last layer defers nothing
-//   prompts     an iteration of more than policy.gpu_prefill_threshold tokens copies all experts of a layer that are
-//   not
-//               on the GPU to one buffer, and computes there. With policy.dynamic_update the layer's G slots then hold
-//               the experts that this iteration used most
+//   prompts     an iteration of more than policy.gpu_prefill_threshold tokens copies all experts of a layer that
+//               are not on the GPU to one buffer, and computes there. With policy.dynamic_update the layer's G
+//               slots then hold the experts that this iteration used most
 #include <fmt/format.h>
 
 #include <algorithm>

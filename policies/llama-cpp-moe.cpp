@@ -6,13 +6,12 @@
 //
 //   placement   the experts of the first N layers by number are on the host. Layers without experts count, and match
 //               nothing. Routers, shared experts, attention and norms are on the GPU.
-//   T < 32      tokens of the iteration: the hidden states go to the CPU, which computes the experts in use. Its
-//   outputs
-//               come back, and the GPU waits for them
+//   T < 32      tokens of the iteration: the hidden states go to the CPU, which computes the experts in use.
+//               Its outputs come back, and the GPU waits for them
 //   T >= 32     the ids of the experts in use go to the host, their weights to the GPU, which then computes.
-//   Consecutive
-//               ids are one run, and a run is one copy for each matrix. Copies are on the compute stream: none overlaps
-//               compute, and nothing is kept. The expected number of runs of D of E experts is D (E - D + 1) / E
+//               Consecutive ids are one run, and a run is one copy for each matrix. Copies are on the compute
+//               stream: none overlaps compute, and nothing is kept. The expected number of runs of D of E experts
+//               is D (E - D + 1) / E
 //   copies      take 1 / policy.pageable times as long where the file is mapped into memory: it is not page-locked
 #include <fmt/format.h>
 

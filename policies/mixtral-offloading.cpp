@@ -11,9 +11,8 @@
 //               Hits are computed first, then the others as they arrive. When the last load of a layer has ended, the
 //               likeliest experts of the next one are loaded into free buffers. One that is used there takes the slot
 //               of the least recently used; one that is not is dropped when that layer has ended
-//   published   the public code loads nothing ahead, and swaps: the expert that leaves goes back to the host, both
-//   copies
-//               on the compute stream. Resident experts first, then the others by number
+//   published   the public code loads nothing ahead, and swaps: the expert that leaves goes back to the host,
+//               both copies on the compute stream. Resident experts first, then the others by number
 //   curve       with experts.hit_curve, the curve says what is in the slots, and loads ahead find more. A guess that is
 //               not used counts as not resident, so it is loaded
 #include <fmt/format.h>

@@ -149,15 +149,22 @@ Layout layout(const Deployment& deployment, const Settings& settings) {
   const Groups groups = given ? groups_of(settings) : least_groups(deployment, settings);
   const OffloadedTensors tensors = offloaded(deployment, settings, groups);
   const std::string terms =
-      groups.size == 0 ? std::string()
-                       : fmt::format(": --offload-group-size {} --offload-num-in-group {} --offload-prefetch-step {}{}",
-                                     groups.size, groups.offloaded, settings.get<std::int64_t>(kStep),
-                                     given ? "" : ", the fewest that leave room for the KV cache");
+      given || groups.size == 0
+          ? std::string()
+          : fmt::format(": {} of each {}, the fewest that leave room for the KV cache", groups.offloaded, groups.size);
   Layout layout = lay_out_offloaded(deployment, settings, tensors, slots(tensors, settings), terms,
                                     fmt::format("lower {}, raise {}", kGroup, kInGroup));
   layout.chosen.set(kGroup, groups.size);
   layout.chosen.set(kInGroup, groups.offloaded);
   return layout;
+}
+
+EngineFlags engine_flags(const Settings& settings, const Settings& chosen) {
+  const Groups groups = groups_of(chosen);
+  std::string flags = fmt::format("--offload-group-size {} --offload-num-in-group {} --offload-prefetch-step {}",
+                                  groups.size, groups.offloaded, settings.get<std::int64_t>(kStep));
+  if (experts_only(settings)) flags += " --offload-params experts";
+  return {.engine = "vLLM", .version = "offloader/prefetch.py (04db319)", .flags = std::move(flags)};
 }
 
 std::vector<Problem> check(const Settings& settings) {
@@ -218,6 +225,7 @@ PolicyInfo info() {
                                           context.settings.get<std::int64_t>(kStep), laid_out_blocks(deployment));
   };
   info.layout = layout;
+  info.engine_flags = engine_flags;
   return info;
 }
 

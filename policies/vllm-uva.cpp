@@ -122,14 +122,21 @@ Layout layout(const Deployment& deployment, const Settings& settings) {
   const bool given = settings.has(kBudget);
   const Bytes budget = given ? settings.get<Bytes>(kBudget) : least_budget(deployment, settings);
   const OffloadedTensors tensors = offloaded(deployment, settings, budget);
-  const std::string terms =
-      budget == Bytes(0) ? std::string()
-                         : fmt::format(": --cpu-offload-gb {:.2f}{}", static_cast<double>(budget.count()) / (1 << 30),
-                                       given ? "" : ", the least that leaves room for the KV cache");
+  const std::string terms = given || budget == Bytes(0) ? "" : ", the least that leaves room for the KV cache";
   Layout layout = lay_out_offloaded(deployment, settings, tensors, buffer(tensors, settings), terms,
                                     fmt::format("raise {}", kBudget));
   layout.chosen.set(kBudget, budget);
   return layout;
+}
+
+EngineFlags engine_flags(const Settings& settings, const Settings& chosen) {
+  const double budget = static_cast<double>(chosen.get<Bytes>(kBudget).count()) / (1 << 30);
+  const bool copies = !settings.get<bool>(kUva);
+  std::string flags = fmt::format("--cpu-offload-gb {:.2f}", budget);
+  if (experts_only(settings) && !copies) flags += " --cpu-offload-params experts";
+  return {.engine = copies ? "SGLang" : "vLLM",
+          .version = copies ? "offloader.py (046a9e4)" : "config/offload.py (00593fa)",
+          .flags = std::move(flags)};
 }
 
 PolicyInfo info() {
@@ -179,6 +186,7 @@ PolicyInfo info() {
                                      laid_out_blocks(deployment));
   };
   info.layout = layout;
+  info.engine_flags = engine_flags;
   return info;
 }
 

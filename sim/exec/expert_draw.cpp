@@ -280,10 +280,10 @@ std::optional<std::span<const std::int32_t>> ExpertDraw::found(std::int32_t laye
   if (in_use == 0) return one.found;
   const std::int64_t share =
       std::min(fixed(choice_.hit_curve.at(slots, choice_.count)), slots * kFixedOne / std::int64_t{in_use});
-  shares_.assign(used.size(), share);
+  found_chance_.assign(used.size(), share);
   const std::uint64_t hash = mixed(mixed(choice_.seed ^ 0x68697473U, static_cast<std::uint64_t>(iteration_)),
                                    static_cast<std::uint64_t>(layer));
-  systematic_sample(shares_, static_cast<std::int64_t>(hash >> 32U),
+  systematic_sample(found_chance_, static_cast<std::int64_t>(hash >> 32U),
                     SampleOrder::of(hash, static_cast<std::int32_t>(in_use)), drawn_);
   std::ranges::sort(drawn_);
   for (const std::int32_t position : drawn_) one.found.push_back(used[index(position)].expert);

@@ -168,7 +168,7 @@ class ExpertDraw final : public ExpertActivation {
   std::vector<std::pair<std::int32_t, std::int64_t>> raised_;
   std::vector<double> weights_;
   std::vector<std::int64_t> parts_;
-  std::vector<std::int64_t> shares_;
+  std::vector<std::int64_t> found_chance_;
 };
 
 }  // namespace spillway

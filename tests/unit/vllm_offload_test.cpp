@@ -39,6 +39,13 @@ Overrides group(std::int64_t size, std::int64_t in_group, std::int64_t step) {
   return {{"policy.group_size", size}, {"policy.num_in_group", in_group}, {"policy.prefetch_step", step}};
 }
 
+/// The command line that a layout with these settings stands for.
+std::string flags(const std::string& policy, const Overrides& overrides, const Layout& layout) {
+  const PolicyInfo& info = *PolicyRegistry::instance().find(policy);
+  const EngineFlags flags = info.engine_flags(oracle::policy_settings(info, overrides), layout.chosen);
+  return flags.engine + ": " + flags.flags;
+}
+
 /// Microseconds of an iteration in steady state: the tenth.
 double steady(const Overrides& overrides, double copy) {
   const ExpertModel times = model(8, copy);
@@ -93,7 +100,8 @@ TEST(VllmPrefetch, MemoryHasASlotForEachStep) {
   EXPECT_EQ(one.blocks, Blocks(100));
   EXPECT_EQ(layout(group(4, 1, 2), layers(8, {{Bytes(kLayer)}})).weights, Bytes(8100));
   EXPECT_EQ(layout(group(4, 3, 1), layers(8, {{Bytes(kLayer)}})).host, Bytes(6 * kLayer));
-  EXPECT_THAT(one.terms, HasSubstr("--offload-group-size 4 --offload-num-in-group 1 --offload-prefetch-step 1"));
+  EXPECT_EQ(flags("vllm-prefetch", group(4, 1, 2), one),
+            "vLLM: --offload-group-size 4 --offload-num-in-group 1 --offload-prefetch-step 2");
   // Of 9,000 bytes, KV takes 1,000, other weights 100 and a slot 1,000: six layers may stay, two leave. Groups of 3
   // leave two (2 and 5), as groups of 4 do; of 5,500 bytes, three may stay: groups of 3 leave four with two each (1, 2,
   // 4, 5, 7 are five).
@@ -162,6 +170,10 @@ TEST(VllmUva, OffloadsWholeTensorsUpToItsBudget) {
   ExpertBench bench = offload(1'500'000'000, true, 0.8);
   EXPECT_EQ(bench.layout().host, Bytes(1'666'666'667));
   EXPECT_EQ(bench.layout().weights, deployment.weights - Bytes(1'666'666'667));
+  EXPECT_EQ(flags("vllm-uva", {}, bench.layout()), "vLLM: --cpu-offload-gb 1.40");  // 1.5e9 / 2^30
+  EXPECT_EQ(
+      flags("vllm-uva", {{"policy.uva", false}, {"policy.offload_params", std::string("experts")}}, bench.layout()),
+      "SGLang: --cpu-offload-gb 1.40");
   EXPECT_EQ(bench.iterate(), Duration(4000 + 1'250'000'000 + 833'333'334));
   EXPECT_EQ(bench.copied(Stream::h2d), Bytes(1'666'666'667));
   EXPECT_EQ(offload(0, true, 0.8).iterate(), Duration(4000));
