@@ -173,6 +173,8 @@ class Instance final : public View, private Decision {
   void take_blocks(std::int32_t m, Blocks count, const Deed& deed);
   /// Where the blocks of a member of the batch are.
   [[nodiscard]] static TierId tier_of(const Member& member) { return member.on_host ? kHostTier : kGpuTier; }
+  /// Of a swapped request, which held so many blocks: those that were reserved and hold no KV are given back.
+  void keep_computed(Member& member, Blocks held);
   /// Asks where a request that joins or resumes attends.
   void decide_tier(std::int32_t m);
   /// Asks the offload policy for blocks that are missing on the GPU. Returns how many are free then.

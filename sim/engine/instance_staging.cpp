@@ -403,19 +403,28 @@ void Instance::resume(RequestId id) {
   const std::int32_t m = member_in(id, Phase::swapped, kResume);
   Member& member = members_[m];
   decide_tier(m);
+  const bool decodes = member.known > member.input && member.known - member.computed == Tokens(1);
+  // A prompt that was computed again up to its last token has a block for that token already, without KV. As a decode
+  // it takes this block anew.
+  if (decodes) keep_computed(member, member.held);
   bring_back(m);
   member.phase = Phase::prefilling;
   if (cached_) name_blocks(m, member.computed);
   members_.append(m);
   promised_ += member.promised;
   fairness_.joined(member.client_number, Tokens(0));
-  if (member.known > member.input && member.known - member.computed == Tokens(1)) {
+  if (decodes) {
     if (staged_decodes_ >= 0) broken(kResume, id, "the decodes are staged");
     members_.start_decoding(m);
     fairness_.started_decoding(member.client_number);
     members_.mark_late(m, member.last_token);
   }
   refresh();
+}
+
+void Instance::keep_computed(Member& member, Blocks held) {
+  member.held = std::min(held, blocks_for(member.computed, kv_.block_tokens));
+  residency_.shorten(member.holder, member.held);
 }
 
 void Instance::decide_tier(std::int32_t m) {
@@ -488,11 +497,7 @@ void Instance::leave(RequestId id, Leave why) {
     member.phase = Phase::swapped;
     if (cached_) member.on_host ? forget_table(m) : release_blocks(m);
     absorb(m, held);
-    if (why == Leave::suspend) {
-      // Blocks that were reserved and hold no KV yet.
-      member.held = std::min(held, blocks_for(member.computed, kv_.block_tokens));
-      residency_.shorten(member.holder, member.held);
-    }
+    if (why == Leave::suspend) keep_computed(member, held);
     member.on_host = false;
     member.sub_batch = 0;
     refresh();

@@ -1397,9 +1397,11 @@ class NaiveEngine final : public View, public NaiveReplica, private Decision {
     Request& r = requests_[id.slot];
     need(r.live && r.phase == Phase::swapped, "resume");
     choose_tier(r);
+    const bool decodes = r.generated > 0 && r.known() - r.computed == 1;
+    if (decodes) shorten(r.cells, r.computed);
     bring_back(r);
     name(r, r.computed);
-    r.phase = r.generated > 0 && r.known() - r.computed == 1 ? Phase::decoding : Phase::prefilling;
+    r.phase = decodes ? Phase::decoding : Phase::prefilling;
     r.in_batch = true;
     order_.push_back(id);
     rebuild();

@@ -24,7 +24,6 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using traces::gzipped;
 using traces::problems_of;
-using traces::TempFile;
 
 Measurements read(const std::string& path, std::optional<Op> only = {}) {
   return read_measurements(std::vector<MeasurementInput>{{path, only}});

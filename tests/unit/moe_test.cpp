@@ -5,9 +5,6 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <cstdio>
-#include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -18,6 +15,7 @@
 #include "hwmodels/fitted.hpp"
 #include "hwmodels/gpu_profile.hpp"
 #include "hwmodels/numbers.hpp"
+#include "tests/support/temp_file.hpp"
 
 namespace spillway::hwmodels {
 namespace {
@@ -417,14 +415,13 @@ const std::string kHeader = "moe_dtype,kernel,tokens,hidden,inter,topk,experts,t
 
 /// The problems of a file with these rows, or the rows.
 std::string csv_problems(const std::string& rows, std::vector<MoeRow>* read = nullptr) {
-  const std::string path = testing::TempDir() + "moe_rows.csv";
-  std::ofstream(path) << kHeader << rows;
-  const std::vector<MeasurementInput> inputs{{path, {}}};
+  const TempFile file(kHeader + rows, ".csv");
+  const std::vector<MeasurementInput> inputs{{file.path(), {}}};
   try {
     const Measurements all = read_measurements(inputs);
     if (read != nullptr) *read = all.moe;
   } catch (const DataError& error) {
-    return error.problems().front().where.substr(path.size()) + ": " + error.problems().front().what;
+    return error.problems().front().where.substr(file.path().size()) + ": " + error.problems().front().what;
   }
   return {};
 }
@@ -558,14 +555,13 @@ TEST(Exchanges, Fit_OfARun_IsThatOfTheNearestNumberOfGpus) {
 
 /// The exchanges of a file, or its first problem.
 std::vector<ExchangeRow> exchanges_in(const std::string& text, std::string* problem = nullptr) {
-  const std::string path = testing::TempDir() + "exchange_rows.csv";
-  std::ofstream(path) << text;
-  const std::vector<MeasurementInput> inputs{{path, {}}};
+  const TempFile file(text, ".csv");
+  const std::vector<MeasurementInput> inputs{{file.path(), {}}};
   try {
     return read_measurements(inputs).exchanges;
   } catch (const DataError& error) {
     if (problem != nullptr)
-      *problem = error.problems().front().where.substr(path.size()) + ": " + error.problems().front().what;
+      *problem = error.problems().front().where.substr(file.path().size()) + ": " + error.problems().front().what;
   }
   return {};
 }

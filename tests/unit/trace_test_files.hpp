@@ -5,7 +5,6 @@
 #include <zlib.h>
 
 #include <filesystem>
-#include <fstream>
 #include <ostream>
 #include <string>
 #include <string_view>
@@ -14,30 +13,11 @@
 #include "sim/api/request_source.hpp"
 #include "sim/core/error.hpp"
 #include "tests/support/paths.hpp"
+#include "tests/support/temp_file.hpp"
 #include "traces/readers/prefix_blocks.hpp"
 #include "traces/readers/trace_reader.hpp"
 
 namespace spillway::traces {
-
-/// A temporary file. The destructor removes it. Its name contains the test's name, so tests can run in parallel.
-class TempFile {
- public:
-  TempFile(std::string_view content, const std::string& suffix) {
-    const testing::TestInfo* test = testing::UnitTest::GetInstance()->current_test_info();
-    path_ = testing::TempDir() + "/spillway_" + test->test_suite_name() + "_" + test->name() + suffix;
-    std::ofstream(path_, std::ios::binary) << content;
-  }
-  ~TempFile() {
-    std::error_code ignored;
-    std::filesystem::remove(path_, ignored);
-  }
-  TempFile(const TempFile&) = delete;
-  TempFile& operator=(const TempFile&) = delete;
-  [[nodiscard]] const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
 
 /// Returns `text` as a gzip file with one member (RFC 1952).
 inline std::string gzipped(std::string_view text) {
