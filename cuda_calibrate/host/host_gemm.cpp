@@ -20,8 +20,10 @@ std::int64_t share(std::int64_t part, std::int64_t parts, std::int64_t all) { re
 const float* floats(const HostBuffer& buffer) { return reinterpret_cast<const float*>(buffer.get()); }
 
 const HostGemm& checked(const HostGemm& point) {
-  for (const auto& [what, count] : {std::pair("rows", point.rows), {"inputs", point.inputs},
-                                    {"outputs", point.outputs}, {"experts", point.experts}}) {
+  for (const auto& [what, count] : {std::pair("rows", point.rows),
+                                    {"inputs", point.inputs},
+                                    {"outputs", point.outputs},
+                                    {"experts", point.experts}}) {
     if (count < 1) throw Unsupported(fmt::format("{} {} leave nothing to compute", count, what));
   }
   return point;
@@ -46,9 +48,8 @@ std::int64_t parts_along_rows(std::int64_t rows, std::int64_t outputs, std::int6
 std::vector<Cpu> on_one_socket(const std::vector<Cpu>& cpus) {
   std::map<int, std::vector<Cpu>> sockets;
   for (const Cpu& cpu : cpus) sockets[cpu.socket].push_back(cpu);
-  const auto most = std::max_element(sockets.begin(), sockets.end(), [](const auto& a, const auto& b) {
-    return a.second.size() < b.second.size();
-  });
+  const auto most = std::max_element(sockets.begin(), sockets.end(),
+                                     [](const auto& a, const auto& b) { return a.second.size() < b.second.size(); });
   return most == sockets.end() ? std::vector<Cpu>{} : most->second;
 }
 
@@ -122,9 +123,7 @@ class HostGemmCase final : public Case {
   HostGemmCase(const HostGemm& point, std::uint64_t seed)
       : product_(point, product_kernels().front(), spread(on_one_socket(usable_cpus()), point.threads), seed) {}
 
-  std::vector<double> sample(std::int64_t calls) override {
-    return {product_.run(calls) / static_cast<double>(calls)};
-  }
+  std::vector<double> sample(std::int64_t calls) override { return {product_.run(calls) / static_cast<double>(calls)}; }
   [[nodiscard]] std::int64_t most_calls() const override { return std::int64_t{1} << 20U; }
   [[nodiscard]] std::string kernel() const override { return name_of(product_kernels().front()); }
   [[nodiscard]] std::string note() const override { return product_.note(); }

@@ -49,8 +49,9 @@ class HostProduct {
   ThreadTeam team_;
 };
 
-/// Numbers of parts along the rows, for tiles of rows x outputs of `threads` threads: the divisor of `threads` for which
-/// a tile has the fewest rows and outputs in all, and at least one of each where there are enough. Ties: fewer parts.
+/// Numbers of parts along the rows, for tiles of rows x outputs of `threads` threads: the divisor of `threads` for
+/// which a tile has the fewest rows and outputs in all, and at least one of each where there are enough. Ties: fewer
+/// parts.
 [[nodiscard]] std::int64_t parts_along_rows(std::int64_t rows, std::int64_t outputs, std::int64_t threads);
 
 /// The CPUs of the socket that has most of them; the lowest number of those.

@@ -288,8 +288,12 @@ Rows rows_for(const HostAttention& point) {
 }
 
 Rows rows_for(const HostGemm& point) {
-  const Json row{{"op", "host_gemm"},          {"rows", point.rows},       {"inputs", point.inputs},
-                 {"outputs", point.outputs},   {"experts", point.experts}, {"threads", point.threads},
+  const Json row{{"op", "host_gemm"},
+                 {"rows", point.rows},
+                 {"inputs", point.inputs},
+                 {"outputs", point.outputs},
+                 {"experts", point.experts},
+                 {"threads", point.threads},
                  {"dtype", name_of(Number::fp32)}};
   return {row};
 }

@@ -48,8 +48,8 @@ std::string about(const Measurements& in, const std::vector<HostGemmRow>& rows) 
     if (row.threads > 0) threads.insert(row.threads);
   }
   const bool half = rows.front().dtype_bytes == kHalfBytes;
-  return fmt::format("products of {} rows with weights of {} in {}{}: {}", rows.front().rows,
-                     fmt::join(shapes, ", "), half ? "16 bits" : "fp32, slower than kernels for 16-bit weights",
+  return fmt::format("products of {} rows with weights of {} in {}{}: {}", rows.front().rows, fmt::join(shapes, ", "),
+                     half ? "16 bits" : "fp32, slower than kernels for 16-bit weights",
                      threads.empty() ? "" : fmt::format(", {} threads", fmt::join(threads, " and ")),
                      citation(in, rows));
 }
@@ -77,10 +77,11 @@ std::vector<HostGemmRate> host_gemm_rates(const Measurements& in) {
       continue;
     }
     const double read = median(all_of(all, weight_rate));
-    rates.push_back({count, std::nullopt,
-                     fmt::format("bound by memory: weights are read at {:.4g} bytes/s, {:.0f}% of what the threads of a "
-                                 "socket read; {}",
-                                 read, 100.0 * read / bandwidth, about(in, all))});
+    rates.push_back(
+        {count, std::nullopt,
+         fmt::format("bound by memory: weights are read at {:.4g} bytes/s, {:.0f}% of what the threads of a "
+                     "socket read; {}",
+                     read, 100.0 * read / bandwidth, about(in, all))});
   }
   return rates;
 }

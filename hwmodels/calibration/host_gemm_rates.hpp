@@ -23,8 +23,8 @@ inline constexpr double kBoundByMemory = 0.5;
 /// One rate for each of HostProfile::kGemmRows that was measured, ascending: 2 rows inputs outputs / seconds, median
 /// over the shapes. Products with 16-bit weights count, and those in fp32 where there are no others. Products that are
 /// bound by memory are left out: a policy takes the time to read the weights or that of the arithmetic, whichever is
-/// longer, so it needs the rate of the arithmetic, which is higher. The fastest host_stream row, divided by the sockets,
-/// is the read bandwidth; without host_stream rows all products count. O(rows log rows).
+/// longer, so it needs the rate of the arithmetic, which is higher. The fastest host_stream row, divided by the
+/// sockets, is the read bandwidth; without host_stream rows all products count. O(rows log rows).
 [[nodiscard]] std::vector<HostGemmRate> host_gemm_rates(const Measurements& measurements);
 
 /// Bytes/s of the fastest of these reads; 0 without rows.

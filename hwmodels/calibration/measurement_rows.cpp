@@ -348,7 +348,8 @@ std::optional<HostGemmRow> host_gemm_row(RowSource& row, const HostGemmNames& na
   const auto dtype = row.has("dtype") ? row.word("dtype") : std::optional<std::string>("bf16");
   const auto bytes = dtype ? kBytes.find(*dtype) : kBytes.end();
   if (dtype && bytes == kBytes.end()) {
-    row.bad("dtype", fmt::format("unknown type \"{}\"", excerpt(*dtype)), allowed_text(*dtype, {"bf16", "fp16", "fp32"}));
+    row.bad("dtype", fmt::format("unknown type \"{}\"", excerpt(*dtype)),
+            allowed_text(*dtype, {"bf16", "fp16", "fp32"}));
   }
   const auto seconds = row.seconds();
   if (!rows || !inputs || !outputs || !threads || bytes == kBytes.end() || !seconds) return std::nullopt;

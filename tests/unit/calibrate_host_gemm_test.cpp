@@ -39,8 +39,7 @@ double defined(const HostProduct& product, const HostGemm& point, std::int64_t e
 void expect_product(const HostProduct& product, const HostGemm& point, std::int64_t expert) {
   for (std::int64_t row = 0; row < point.rows; ++row) {
     for (std::int64_t output = 0; output < point.outputs; ++output) {
-      ASSERT_EQ(double{product.y(row)[static_cast<std::size_t>(output)]},
-                defined(product, point, expert, row, output))
+      ASSERT_EQ(double{product.y(row)[static_cast<std::size_t>(output)]}, defined(product, point, expert, row, output))
           << "row " << row << " output " << output;
     }
   }

@@ -205,9 +205,9 @@ TEST(CalibratePlan, OneThread_HasRowsEnoughForAFit) {
   }
 }
 
-// 2048 x 768 numbers of 4 bytes are 6 MiB: 22 are the first that exceed four caches of 32 MiB. 64 cores of two sockets: 32
-// each. 4096 rows of 4096 x 14336 are 0.48 TFLOP: 0.5 s on 32 threads of 30 GFLOP/s, 2 s on 8, of which a point would take
-// seven calls or more.
+// 2048 x 768 numbers of 4 bytes are 6 MiB: 22 are the first that exceed four caches of 32 MiB. 64 cores of two sockets:
+// 32 each. 4096 rows of 4096 x 14336 are 0.48 TFLOP: 0.5 s on 32 threads of 30 GFLOP/s, 2 s on 8, of which a point
+// would take seven calls or more.
 TEST(CalibratePlan, ProductsOnTheHost_AreOfOneSocketAndBeyondTheCaches) {
   MachineFacts facts = fake_machine(0);
   facts.host.sockets = 2;
@@ -364,8 +364,8 @@ TEST(CalibrateCost, SecondsOfAPoint) {
   EXPECT_NEAR(estimated_seconds({0.1, 2.0, 0.5}, {}), 2.5, 1e-9);
 }
 
-// 2 x 100 x 1e6 FLOP at 4 x 30e9 FLOP/s: 1.7 ms, more than the 4e6 bytes of the weights at 32e9 bytes/s take. Of one row,
-// these bytes are what takes time.
+// 2 x 100 x 1e6 FLOP at 4 x 30e9 FLOP/s: 1.7 ms, more than the 4e6 bytes of the weights at 32e9 bytes/s take. Of one
+// row, these bytes are what takes time.
 TEST(CalibrateCost, ProductsOnTheHostTakeTheirArithmeticOrTheirWeights) {
   const Speeds speeds = speeds_of(fake_machine(0).host, nullptr);
   EXPECT_NEAR(cost_of(HostGemm{100, 1000, 1000, 8, 4}, speeds).call_seconds, 10e-6 + 2e8 / 120e9, 1e-12);

@@ -128,7 +128,8 @@ TEST(Measurements, HostGemms_WhenBad_ThenAreRefused) {
   };
   EXPECT_THAT(problem("gemm,1,0,2,3,4,bf16"), HasSubstr("0 is not from 1 to 1000000000000 | FILE line 2, column m"));
   EXPECT_THAT(problem("gemm,1,1,2,3,-4,bf16"), HasSubstr("a time must be above 0, not -4e-06 s"));
-  EXPECT_THAT(problem("gem,1,1,2,3,4,bf16"), HasSubstr("unknown kind \"gem\" | FILE line 2, column kind | did you mean"));
+  EXPECT_THAT(problem("gem,1,1,2,3,4,bf16"),
+              HasSubstr("unknown kind \"gem\" | FILE line 2, column kind | did you mean"));
   EXPECT_THAT(problem("gemm,1,1,2,3,4,fp8"), HasSubstr("unknown type \"fp8\" | FILE line 2, column dtype"));
   EXPECT_THAT(problem("gemm,0,1,2,3,4,bf16"), HasSubstr("FILE line 2, column batch"));
   EXPECT_THAT(problem("gemm,1,10000000,10000000,10000000,1e6,bf16"), HasSubstr("is above 1e+18"));
