@@ -14,7 +14,7 @@
 namespace spillway::hwmodels {
 namespace {
 
-constexpr std::int64_t kHalfBytes = 2;
+constexpr std::int64_t kBytesOf16Bits = 2;
 
 /// Bytes/s at which a product reads its weights.
 double weight_rate(const HostGemmRow& row) {
@@ -35,7 +35,7 @@ std::vector<HostGemmRow> products_of(const Measurements& in, std::int64_t rows) 
   std::vector<HostGemmRow> kept;
   std::copy_if(in.host_gemms.begin(), in.host_gemms.end(), std::back_inserter(kept),
                [&](const HostGemmRow& row) { return row.rows == rows; });
-  const auto half = [](const HostGemmRow& row) { return row.dtype_bytes == kHalfBytes; };
+  const auto half = [](const HostGemmRow& row) { return row.dtype_bytes == kBytesOf16Bits; };
   if (std::any_of(kept.begin(), kept.end(), half)) std::erase_if(kept, [&](const auto& row) { return !half(row); });
   return kept;
 }
@@ -47,7 +47,7 @@ std::string about(const Measurements& in, const std::vector<HostGemmRow>& rows) 
     shapes.insert(fmt::format("{} x {}", row.inputs, row.outputs));
     if (row.threads > 0) threads.insert(row.threads);
   }
-  const bool half = rows.front().dtype_bytes == kHalfBytes;
+  const bool half = rows.front().dtype_bytes == kBytesOf16Bits;
   return fmt::format("products of {} rows with weights of {} in {}{}: {}", rows.front().rows, fmt::join(shapes, ", "),
                      half ? "16 bits" : "fp32, slower than kernels for 16-bit weights",
                      threads.empty() ? "" : fmt::format(", {} threads", fmt::join(threads, " and ")),
