@@ -68,6 +68,7 @@ class CudaBackend : public Backend {
     gpu_.use();
     return std::visit(Overloaded{[&](const HostStream&) { return host_->prepare(point); },
                                  [&](const HostAttention&) { return host_->prepare(point); },
+                                 [&](const HostGemm&) { return host_->prepare(point); },
                                  [&](const Gemm& one) { return compute_case(gpu_, make_op(gpu_, one)); },
                                  [&](const DecodeAttention& one) { return compute_case(gpu_, make_op(gpu_, one)); },
                                  [&](const PrefillAttention& one) { return compute_case(gpu_, make_op(gpu_, one)); },

@@ -4,6 +4,7 @@
 
 #include "cuda_calibrate/host/host_attention.hpp"
 #include "cuda_calibrate/host/host_facts.hpp"
+#include "cuda_calibrate/host/host_gemm.hpp"
 #include "cuda_calibrate/host/host_stream.hpp"
 
 namespace spillway::calibrate {
@@ -24,6 +25,7 @@ class HostBackend final : public Backend {
   std::unique_ptr<Case> prepare(const Point& point) override {
     if (const auto* stream = std::get_if<HostStream>(&point)) return make_host_stream(*stream, seed_, hooks_);
     if (const auto* attention = std::get_if<HostAttention>(&point)) return make_host_attention(*attention, seed_);
+    if (const auto* gemm = std::get_if<HostGemm>(&point)) return make_host_gemm(*gemm, seed_);
     throw Unsupported(gpu_reason_);
   }
 

@@ -1,5 +1,5 @@
-// Measurements on the CPU: memory bandwidth and decode attention. The code does not need CUDA; a CUDA backend provides
-// page-locked memory and concurrent copies.
+// Measurements on the CPU: memory bandwidth, decode attention and matrix products. The code does not need CUDA; a CUDA
+// backend provides page-locked memory and concurrent copies.
 #pragma once
 
 #include <cstddef>
@@ -43,9 +43,9 @@ struct HostHooks {
   std::function<std::unique_ptr<BackgroundCopies>(Traffic traffic, std::int64_t bytes)> copies;
 };
 
-/// Times HostStream and HostAttention. The bytes of HostStream are the bytes that the program requests; reads of a
-/// cache before a write do not count. Every other point is Unsupported with `gpu_reason`, which the facts also contain.
-/// `seed` determines the random data.
+/// Times HostStream, HostAttention and HostGemm. The bytes of HostStream are the bytes that the program requests; reads
+/// of a cache before a write do not count. Every other point is Unsupported with `gpu_reason`, which the facts also
+/// contain. `seed` determines the random data.
 [[nodiscard]] std::unique_ptr<Backend> make_host_backend(std::uint64_t seed, HostHooks hooks = {},
                                                          std::string gpu_reason = "built without CUDA");
 

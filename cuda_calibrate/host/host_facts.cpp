@@ -92,6 +92,11 @@ int core_of(const SystemRoots& roots, int cpu) {
   return cpu;
 }
 
+int socket_of(const SystemRoots& roots, int cpu) {
+  const auto socket = number_of(fmt::format("{}/topology/physical_package_id", cpu_path(roots, cpu)));
+  return static_cast<int>(socket.value_or(0));
+}
+
 /// NUMA nodes with CPUs, and their CPUs.
 std::map<int, std::vector<int>> nodes_of(const SystemRoots& roots) {
   std::map<int, std::vector<int>> nodes;
@@ -227,7 +232,7 @@ std::vector<Cpu> usable_cpus(const SystemRoots& roots) {
   const std::vector<int> ids = allowed_cpus(roots);
   std::vector<Cpu> cpus;
   cpus.reserve(ids.size());
-  for (const int id : ids) cpus.push_back({id, core_of(roots, id), node_of_cpu[id]});
+  for (const int id : ids) cpus.push_back({id, core_of(roots, id), node_of_cpu[id], socket_of(roots, id)});
   std::sort(cpus.begin(), cpus.end(), [](const Cpu& a, const Cpu& b) { return a.id < b.id; });
   return cpus;
 }

@@ -14,6 +14,7 @@ struct Cpu {
   int id = 0;    // the system's number
   int core = 0;  // lowest id in the physical core
   int node = 0;  // NUMA node
+  int socket = 0;
 };
 
 /// Sorted by id. If the system does not report cores, each CPU counts as a core.

@@ -114,6 +114,13 @@ class Rules {
     const double bytes = 2.0 * size * real(point.batch * point.context) * real(point.heads.kv * point.heads.size);
     return {kLaunch + bytes / (0.5 * host(point.threads)), 1.0, prepared(0.0, bytes)};
   }
+  Cost operator()(const HostGemm& point) const {
+    const double matrix = real(point.inputs) * real(point.outputs);
+    const double call = std::max(2.0 * real(point.rows) * matrix / (real(point.threads) * speeds_.host_thread_flops),
+                                 4.0 * matrix / host(point.threads));
+    const double vectors = real(point.rows) * real(point.inputs + point.outputs);
+    return {kLaunch + call, 1.0, prepared(0.0, 4.0 * (real(point.experts) * matrix + vectors))};
+  }
 
  private:
   [[nodiscard]] double reached_memory() const { return kReachedMemory * speeds_.memory; }
@@ -158,9 +165,11 @@ Speeds speeds_of(const HostFacts& host, const GpuFacts* gpu) {
       {{75, 300e9}, {80, 1800e9}, {86, 600e9}, {89, 850e9}, {90, 3200e9}}};
   constexpr double kThread = 8e9;
   constexpr double kNode = 80e9;
+  constexpr double kThreadFlops = 30e9;
   constexpr std::int64_t kClockMhz = 1500;
   Speeds speeds;
   speeds.host_thread = kThread;
+  speeds.host_thread_flops = kThreadFlops;
   speeds.host = kNode * real(std::max<std::int64_t>(host.numa_nodes, 1));
   if (gpu == nullptr) return speeds;
   speeds.flops = real(gpu->sm_count) * real(gpu->max_sm_clock_mhz.value_or(kClockMhz)) * 1e6 *

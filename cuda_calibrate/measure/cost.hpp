@@ -9,11 +9,12 @@ namespace spillway::calibrate {
 
 /// Assumed rates of a machine, in FLOP/s and bytes/s.
 struct Speeds {
-  double flops = 0.0;        // dense, for 2-byte numbers
-  double memory = 0.0;       // GPU memory
-  double link = 0.0;         // between host and GPU, one direction
-  double host_thread = 0.0;  // host memory, one thread
-  double host = 0.0;         // host memory, all threads
+  double flops = 0.0;              // dense, for 2-byte numbers
+  double memory = 0.0;             // GPU memory
+  double link = 0.0;               // between host and GPU, one direction
+  double host_thread = 0.0;        // host memory, one thread
+  double host = 0.0;               // host memory, all threads
+  double host_thread_flops = 0.0;  // fp32 products on the CPU, one thread
   double l2_bytes = 0.0;
 };
 
@@ -21,7 +22,8 @@ struct Speeds {
 /// 2048, 86 and 89: 1024, from 90 on: 4096; NVIDIA's architecture papers of Turing, Ampere, Ada and Hopper).
 /// Memory: 300 GB/s for 75, 1800 for 80, 600 for 86, 850 for 89, 3200 from 90 on.
 /// Link: 0.8, 1.6 and 3.2 GB/s per lane of PCIe 3, 4 and 5; 300 GB/s for a GPU named GH200 or GB200; else 12 GB/s.
-/// Host: 8 GB/s per thread, at most 80 GB/s per NUMA node. `gpu` is null for a machine without a GPU.
+/// Host: 8 GB/s per thread, at most 80 GB/s per NUMA node; 30 GFLOP/s per thread. `gpu` is null for a machine without a
+/// GPU.
 [[nodiscard]] Speeds speeds_of(const HostFacts& host, const GpuFacts* gpu);
 
 struct Cost {

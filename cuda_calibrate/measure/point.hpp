@@ -171,8 +171,19 @@ struct HostAttention {
   std::int64_t context = 0;
 };
 
+/// y[rows][outputs] = x[rows][inputs] W in fp32 on the CPU, by Eigen, where W is each of `experts` matrices in turn.
+/// Engines compute with 16-bit or smaller weights, and with AMX or bf16 instructions where the CPU has them: the rate
+/// of such a kernel is higher. Few rows are bound by reading W, of which 16-bit weights have half the bytes.
+struct HostGemm {
+  std::int64_t rows = 0;
+  std::int64_t inputs = 0;
+  std::int64_t outputs = 0;
+  std::int64_t experts = 1;
+  std::int64_t threads = 1;  // of one socket
+};
+
 using Point = std::variant<ContiguousCopy, RelayCopy, DuplexCopy, ScatteredCopy, AllGpusCopy, PeerCopy, Gemm,
                            DecodeAttention, PrefillAttention, MixedAttention, Interference, Sustained, Launch,
-                           Elementwise, HostStream, HostAttention>;
+                           Elementwise, HostStream, HostAttention, HostGemm>;
 
 }  // namespace spillway::calibrate

@@ -287,6 +287,17 @@ Rows rows_for(const HostAttention& point) {
   return {row};
 }
 
+Rows rows_for(const HostGemm& point) {
+  const Json row{{"op", "host_gemm"},
+                 {"rows", point.rows},
+                 {"inputs", point.inputs},
+                 {"outputs", point.outputs},
+                 {"experts", point.experts},
+                 {"threads", point.threads},
+                 {"dtype", name_of(Number::fp32)}};
+  return {row};
+}
+
 }  // namespace
 
 std::vector<nlohmann::ordered_json> rows_of(const Point& point) {

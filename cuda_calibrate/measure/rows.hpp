@@ -11,8 +11,8 @@ namespace spillway::calibrate {
 /// One object for each series of Case::sample, in its order, with `op` and the parameters, but without figures:
 ///   ContiguousCopy    GPU time; host-observed time
 ///   DuplexCopy        H2D; D2H
-///   RelayCopy, ScatteredCopy, AllGpusCopy with one direction, PeerCopy, Gemm, attention, Elementwise, HostAttention
-///                     one
+///   RelayCopy, ScatteredCopy, AllGpusCopy with one direction, PeerCopy, Gemm, attention, Elementwise, HostAttention,
+///   HostGemm          one
 ///   AllGpusCopy with Traffic::both   H2D; D2H
 ///   Interference      compute alone; compute beside the copies; copies alone; copies beside the compute
 ///                     (Traffic::both: the copies' two rows are each H2D; D2H, six rows in all)

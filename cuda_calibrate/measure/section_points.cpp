@@ -4,6 +4,8 @@
 #include <array>
 #include <set>
 
+#include "cuda_calibrate/measure/cost.hpp"
+
 namespace spillway::calibrate {
 namespace {
 
@@ -360,6 +362,30 @@ class SectionPoints {
     return points;
   }
 
+  [[nodiscard]] Points host_gemms() const {
+    // An expert's inputs and outputs in Qwen3-30B-A3B, Mixtral-8x7B and DeepSeek-V3.
+    const std::array<WeightShape, 3> shapes{{{768, 2048}, {14336, 4096}, {2048, 7168}}};
+    constexpr double kMostSeconds = 0.7;  // of a call by the rule of cost.hpp: a point takes at least seven calls
+    const HostFacts& host = facts_.host;
+    const std::int64_t cores = std::min(std::max<std::int64_t>(host.physical_cores, 1), host.threads);
+    const std::int64_t count = std::max<std::int64_t>(cores / std::max<std::int64_t>(host.sockets, 1), 1);
+    const Speeds speeds = speeds_of(host, nullptr);
+    Points points;
+    for (std::size_t i = 0; i < (quick() ? 1U : full() ? 3U : 2U); ++i) {
+      const auto& [outputs, inputs] = shapes.at(i);
+      const std::int64_t matrix = 4 * inputs * outputs;
+      // More than four times the caches, so that few rows read their weights from memory.
+      const std::int64_t experts = 4 * host.last_level_cache_bytes / matrix + 1;
+      for (const std::int64_t rows : quick() ? Counts{1, 64, 512, 4096} : Counts{1, 4, 16, 64, 512, 4096}) {
+        const HostGemm point{rows, inputs, outputs, experts, count};
+        const std::int64_t bytes = experts * matrix + 4 * rows * (inputs + outputs);
+        if (bytes > host.available_bytes / 4 || cost_of(point, speeds).call_seconds > kMostSeconds) continue;
+        points.emplace_back(point);
+      }
+    }
+    return points;
+  }
+
  private:
   static constexpr std::int64_t kUsualCtas = 8;
 
@@ -409,8 +435,8 @@ Points points_of(const PlanOptions& options, const MachineFacts& facts, const Gp
 
 }  // namespace
 
-const std::array<SectionDefinition, 16>& section_definitions() {
-  static const std::array<SectionDefinition, 16> kDefinitions{{
+const std::array<SectionDefinition, 17>& section_definitions() {
+  static const std::array<SectionDefinition, 17> kDefinitions{{
       {"copy.contig", "Contiguous copies by size, direction and host memory", "launch and bandwidth of each direction",
        true, 1, points_of<&SectionPoints::contiguous>},
       {"copy.duplex", "Both directions at once, by size and ratio", "what one direction leaves to the other", true, 1,
@@ -443,6 +469,8 @@ const std::array<SectionDefinition, 16>& section_definitions() {
        false, 0, points_of<&SectionPoints::host_streams>},
       {"host.attention", "Decode attention on the CPU by threads and size", "attention on the CPU", false, 0,
        points_of<&SectionPoints::host_attention>},
+      {"host.gemm", "fp32 products of experts on one socket, by rows", "experts on the CPU", false, 0,
+       points_of<&SectionPoints::host_gemms>},
   }};
   return kDefinitions;
 }

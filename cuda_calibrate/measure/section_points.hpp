@@ -22,6 +22,6 @@ struct SectionDefinition {
 };
 
 /// All sections, in the order in which they run.
-[[nodiscard]] const std::array<SectionDefinition, 16>& section_definitions();
+[[nodiscard]] const std::array<SectionDefinition, 17>& section_definitions();
 
 }  // namespace spillway::calibrate

@@ -45,6 +45,9 @@ class HeadlineSearch {
     if (op == "host_stream" && text_of(row, "part") == "stream" && text_of(row, "traffic") == "none") {
       raise(found_.host, number(row, "bytes") / seconds(row));
     }
+    if (op == "host_gemm") {
+      raise(found_.cpu_gemm, 2.0 * number(row, "rows") * number(row, "inputs") * number(row, "outputs") / seconds(row));
+    }
     if (op == "cpu_attention") raise(found_.cpu_decode, number(row, "kv_bytes") / seconds(row));
   }
 
@@ -131,6 +134,7 @@ std::string summary_text(const Document& document) {
   line("best decode attention, KV bytes", found.decode, 1e9, "GB/s");
   line("host memory, best number of threads", found.host, 1e9, "GB/s");
   line("best decode attention on the CPU, KV bytes", found.cpu_decode, 1e9, "GB/s");
+  line("best product on one socket, fp32", found.cpu_gemm, 1e9, "GFLOP/s");
   return text;
 }
 

@@ -21,6 +21,7 @@ struct Headlines {
   std::optional<double> decode;      // KV bytes, without skew
   std::optional<double> host;        // host memory without copies
   std::optional<double> cpu_decode;  // KV bytes, attention on the CPU
+  std::optional<double> cpu_gemm;    // fp32 products on one socket
 };
 [[nodiscard]] Headlines headlines_of(const Document& document);
 

@@ -22,6 +22,7 @@ constexpr double kSameTime = 1e-6;
 constexpr double kAnyBandwidth = 2.5e13;
 constexpr double kAnyFlops = 1e16;
 constexpr double kAnyLink = 2e12;
+constexpr double kAnyCpuFlops = 2e15;
 constexpr double kAnyL2 = 512e6;
 constexpr double kBoost = 1.1;  // highest clock / the datasheet's, see the header
 constexpr double kSlow = 100.0;
@@ -42,6 +43,7 @@ auto key_of(const CpuAttentionRow& r) { return std::tuple(r.threads, r.batch, r.
 auto key_of(const HostRow& r) { return std::tuple(r.sequences, r.tensor_parallel); }
 auto key_of(const InterferenceRow& r) { return std::tuple(r.compute, r.traffic, r.copy_bytes, r.beside); }
 auto key_of(const HostStreamRow& r) { return std::tuple(r.threads, r.bytes); }
+auto key_of(const HostGemmRow& r) { return std::tuple(r.rows, r.inputs, r.outputs, r.threads, r.dtype_bytes); }
 auto key_of(const LayerRow& r) { return std::tuple(r.kernel, r.per_sequence, r.count); }
 
 std::string text_of(const GemmRow& r) {
@@ -79,6 +81,9 @@ std::string text_of(const InterferenceRow& r) {
 std::string text_of(const HostStreamRow& r) {
   return fmt::format("{} bytes of host memory, {} threads", r.bytes, r.threads);
 }
+std::string text_of(const HostGemmRow& r) {
+  return fmt::format("product of {} rows on the CPU, {} inputs and {} outputs", r.rows, r.inputs, r.outputs);
+}
 std::string text_of(const LayerRow& r) {
   return fmt::format("{} of {} {}", r.kernel, r.count, r.per_sequence ? "sequences" : "tokens");
 }
@@ -99,6 +104,7 @@ void visit_cases(Rows& in, const Visit& visit) {
   visit(in.layers);
   visit(in.interference);
   visit(in.host_streams);
+  visit(in.host_gemms);
 }
 
 /// A limit and its origin.
@@ -136,6 +142,11 @@ class ConsistencyCheck {
     }
     for (const CpuAttentionRow& row : all_.cpu_attention) any_link(row, "CPU attention", row.kv_bytes);
     for (const HostStreamRow& row : all_.host_streams) any_link(row, "host memory", static_cast<double>(row.bytes));
+    for (const HostGemmRow& row : all_.host_gemms) {
+      any_link(row, "weights of a product", real(row.dtype_bytes) * product({row.inputs, row.outputs}));
+      compute(row, 2.0 * product({row.rows, row.inputs, row.outputs}), kAnyCpuFlops,
+              fmt::format("{:.4g} FLOP/s, more than any CPU of 2026 has", kAnyCpuFlops));
+    }
     return finish();
   }
   /// Whether a problem is about the row. Call run() first.

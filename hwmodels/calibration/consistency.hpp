@@ -36,9 +36,10 @@ struct DeviceLimits {
 ///   is a little larger than the L2 finds most of it there: a sum of two tensors, 1.01 times the L2 in total, measured
 ///   1.04 times an A100's bandwidth.
 /// - Host copies above the link's peak.
-/// - Copies between GPUs, all-reduce (bus bandwidth, 2 (p - 1) / p bytes / time), CPU attention and reads of host
+/// - Products on the CPU above 1.1 times 2e15 FLOP/s.
+/// - Copies between GPUs, all-reduce (bus bandwidth, 2 (p - 1) / p bytes / time), CPU attention, reads of host
 /// memory
-///   above 2e12 bytes/s, whatever the hardware.
+///   and of the weights of products on the CPU above 2e12 bytes/s, whatever the hardware.
 /// - Where the model of the layers is known: GEMMs of layer tables above the peak FLOP/s, and decodes and chunks of
 /// mixed
 ///   tables above both limits. Weights and KV within the L2 may come from it, because an engine's profiler repeats one

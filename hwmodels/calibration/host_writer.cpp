@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "hwmodels/calibration/citation.hpp"
+#include "hwmodels/calibration/host_gemm_rates.hpp"
 #include "hwmodels/catalog.hpp"
 #include "sim/core/error.hpp"
 
@@ -20,13 +21,6 @@ using nlohmann::ordered_json;
 
 ordered_json field(const ordered_json& value, const char* unit, const char* kind, const std::string& cite) {
   return {{"value", value}, {"unit", unit}, {"source", {{"kind", kind}, {"cite", cite}}}};
-}
-
-/// Bytes/s of the fastest read of these rows.
-double fastest(const std::vector<HostStreamRow>& rows) {
-  double most = 0.0;
-  for (const HostStreamRow& row : rows) most = std::max(most, static_cast<double>(row.bytes) / row.seconds);
-  return most;
 }
 
 /// The rows by threads.
@@ -54,14 +48,24 @@ void require_all(const std::string& path, const Measurements& in, const FittedKe
 
 }  // namespace
 
+ordered_json host_gemm_values(const Measurements& measurements) {
+  ordered_json values = ordered_json::object();
+  for (const HostGemmRate& rate : host_gemm_rates(measurements)) {
+    values[fmt::format("gemm_flops_{}_rows", rate.rows)] =
+        field(rate.flops ? ordered_json(*rate.flops) : ordered_json(nullptr), "FLOP/s", "measured", rate.citation);
+  }
+  return values;
+}
+
 std::string host_text(const std::string& name, const std::string& path, const Measurements& measurements,
                       const FittedKernels& fitted) {
   require_all(path, measurements, fitted);
   const MeasuredHost& machine = measurements.machine;
   const auto rows = by_threads(measurements);
-  const auto best = std::max_element(
-      rows.begin(), rows.end(), [](const auto& a, const auto& b) { return fastest(a.second) < fastest(b.second); });
-  const double bandwidth = fastest(best->second);
+  const auto best = std::max_element(rows.begin(), rows.end(), [](const auto& a, const auto& b) {
+    return fastest_read(a.second) < fastest_read(b.second);
+  });
+  const double bandwidth = fastest_read(best->second);
   const Fitted<CpuAttentionModel>& attention = *fitted.cpu_attention;
   const std::string tool = "stated by the measuring tool";
   const std::int64_t cores = std::min(*machine.physical_cores, *machine.threads);
@@ -78,12 +82,13 @@ std::string host_text(const std::string& name, const std::string& path, const Me
   const auto one = rows.find(1);
   values["dram_bandwidth_per_thread"] =
       one == rows.end() ? field(nullptr, "bytes/s", "assumed", "no reading by one thread was measured")
-                        : field(fastest(one->second), "bytes/s", "measured", citation(measurements, one->second));
+                        : field(fastest_read(one->second), "bytes/s", "measured", citation(measurements, one->second));
   values["dram_peak"] = field(nullptr, "bytes/s", "assumed", "the measuring tool does not know the memory channels");
   values["cpu_attention_efficiency"] = field(
       std::min(attention.model.bandwidth / bandwidth, 1.0), "1", "measured",
       fmt::format("CPU attention reaches {:.4g} bytes/s: {}", attention.model.bandwidth, attention.record.citation));
   values["cpu_attention_launch"] = field(attention.model.launch_seconds, "s", "measured", attention.record.citation);
+  values.update(host_gemm_values(measurements));
   values["sockets"] = machine.sockets ? field(std::min(*machine.sockets, cores), "1", "measured", tool)
                                       : field(1, "1", "assumed", "the measuring tool does not state them");
   const ErrorSummary& held = attention.record.held_out;

@@ -49,7 +49,8 @@ const std::vector<std::string>& keys_of(Op op) {
         {Op::host_stream, {"part", "kind", "threads", "bytes", "memory", "traffic", "numa_node"}},
         {Op::sustained, {"compute", "run_s", "time_s", "sm_clock_mhz", "power_w", "temperature_c", "throttle_reasons"}},
         {Op::moe, {"moe_dtype", "tokens", "hidden", "inter", "topk", "experts", "tp", "ep", "distribution"}},
-        {Op::expert_exchange, {"backend", "step", "ranks", "tokens", "hidden", "topk", "experts", "element_bytes"}}};
+        {Op::expert_exchange, {"backend", "step", "ranks", "tokens", "hidden", "topk", "experts", "element_bytes"}},
+        {Op::host_gemm, {"rows", "inputs", "outputs", "experts", "threads", "dtype"}}};
   }();
   return kKeys.at(op);
 }
@@ -351,6 +352,12 @@ class JsonReader {
         return keep(to.moe, moe_row(row));
       case Op::expert_exchange:
         return keep(to.exchanges, exchange_row(row));
+      case Op::host_gemm: {
+        const bool good = !row.has("experts") || row.count("experts");
+        auto one = host_gemm_row(row, {"rows", "inputs", "outputs"});
+        if (good) keep(to.host_gemms, std::move(one));
+        return;
+      }
     }
   }
 

@@ -339,6 +339,28 @@ std::optional<ExchangeRow> exchange_row(RowSource& row) {
   return ExchangeRow{*backend, *step, *ranks, {*tokens, *hidden, *top_k, *bytes}, *experts, *seconds, row.place()};
 }
 
+std::optional<HostGemmRow> host_gemm_row(RowSource& row, const HostGemmNames& names) {
+  static const std::map<std::string, std::int64_t, std::less<>> kBytes{{"bf16", 2}, {"fp16", 2}, {"fp32", 4}};
+  const auto rows = row.count(names.rows);
+  const auto inputs = row.count(names.inputs);
+  const auto outputs = row.count(names.outputs);
+  const auto threads = row.has("threads") ? row.count("threads") : std::optional<std::int64_t>(0);
+  const auto dtype = row.has("dtype") ? row.word("dtype") : std::optional<std::string>("bf16");
+  const auto bytes = dtype ? kBytes.find(*dtype) : kBytes.end();
+  if (dtype && bytes == kBytes.end()) {
+    row.bad("dtype", fmt::format("unknown type \"{}\"", excerpt(*dtype)),
+            allowed_text(*dtype, {"bf16", "fp16", "fp32"}));
+  }
+  const auto seconds = row.seconds();
+  if (!rows || !inputs || !outputs || !threads || bytes == kBytes.end() || !seconds) return std::nullopt;
+  if (product({*rows, *inputs, *outputs}) > kMostWork) {
+    row.bad(names.rows, fmt::format("a product of {} x {} x {} is above {:g}", *rows, *inputs, *outputs, kMostWork),
+            kCorrectRow);
+    return std::nullopt;
+  }
+  return HostGemmRow{*rows, *inputs, *outputs, *threads, bytes->second, *seconds, row.place()};
+}
+
 std::optional<MixedRow> mixed_row(RowSource& row, const MixedNames& names) {
   const auto chunk = row.count(names.chunk, 0);
   const auto chunk_context = row.count(names.chunk_context, 0);

@@ -96,6 +96,15 @@ std::optional<MoeRow> moe_row(RowSource& row);
 /// backend, step, ranks, tokens, hidden, topk, element_bytes, and experts if there.
 std::optional<ExchangeRow> exchange_row(RowSource& row);
 
+/// Names of the fields of a product on the CPU.
+struct HostGemmNames {
+  std::string_view rows;
+  std::string_view inputs;
+  std::string_view outputs;
+};
+/// The three, and threads and dtype (bf16, fp16 or fp32) if there.
+std::optional<HostGemmRow> host_gemm_row(RowSource& row, const HostGemmNames& names);
+
 /// Names of the fields of a mixed call.
 struct MixedNames {
   std::string_view chunk;
@@ -135,6 +144,7 @@ struct FilePart {
 [[nodiscard]] inline Op op_of(const SustainedRow&) { return Op::sustained; }
 [[nodiscard]] inline Op op_of(const MoeRow&) { return Op::moe; }
 [[nodiscard]] inline Op op_of(const ExchangeRow&) { return Op::expert_exchange; }
+[[nodiscard]] inline Op op_of(const HostGemmRow&) { return Op::host_gemm; }
 
 /// Calls visit(first's rows, second's rows) for each kind of row.
 template <class First, class Second, class Visit>
@@ -154,6 +164,7 @@ void visit_rows(First& first, Second& second, Visit visit) {
   visit(first.sustained, second.sustained);
   visit(first.moe, second.moe);
   visit(first.exchanges, second.exchanges);
+  visit(first.host_gemms, second.host_gemms);
 }
 
 }  // namespace spillway::hwmodels

@@ -13,12 +13,12 @@ constexpr std::array kOps{
     Op::gemm,       Op::decode_attention, Op::prefill_attention, Op::mixed_attention, Op::elementwise,
     Op::all_reduce, Op::copy_h2d,         Op::copy_d2h,          Op::cpu_attention,   Op::host,
     Op::layer,      Op::iteration,        Op::interference,      Op::host_stream,     Op::sustained,
-    Op::moe,        Op::expert_exchange};
+    Op::moe,        Op::expert_exchange,  Op::host_gemm};
 constexpr std::array<std::string_view, kOps.size()> kOpNames{
     "gemm",       "decode_attention", "prefill_attention", "mixed_attention", "elementwise",
     "all_reduce", "copy_h2d",         "copy_d2h",          "cpu_attention",   "host",
     "layer",      "iteration",        "interference",      "host_stream",     "sustained",
-    "moe",        "expert_exchange"};
+    "moe",        "expert_exchange",  "host_gemm"};
 constexpr std::array<std::string_view, 7> kMechanismNames{"single", "many", "batched", "kernel",
                                                           "gather", "peer", "relay"};
 

@@ -33,6 +33,7 @@ enum class Op : std::uint8_t {
   sustained,
   moe,
   expert_exchange,
+  host_gemm,
 };
 [[nodiscard]] std::string_view op_name(Op op);
 /// Empty for any other word.
@@ -170,6 +171,17 @@ struct HostStreamRow {
   RowPlace place{};
 };
 
+/// y[rows][outputs] = x[rows][inputs] W on the CPU, with weights that were not in its caches.
+struct HostGemmRow {
+  std::int64_t rows = 0;
+  std::int64_t inputs = 0;
+  std::int64_t outputs = 0;
+  std::int64_t threads = 0;      // 0: not stated
+  std::int64_t dtype_bytes = 2;  // of a weight
+  double seconds = 0.0;
+  RowPlace place{};
+};
+
 /// An interval of work that ran for many seconds.
 struct SustainedRow {
   std::string compute;       // what is computed, one text per kind
@@ -253,6 +265,7 @@ struct Measurements {
   std::vector<SustainedRow> sustained;
   std::vector<MoeRow> moe;
   std::vector<ExchangeRow> exchanges;
+  std::vector<HostGemmRow> host_gemms;
 };
 
 /// A file to read, and optionally the only op to use from it.

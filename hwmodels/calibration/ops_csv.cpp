@@ -11,6 +11,7 @@
 //                  nodes,hidden,tokens,topk,experts,dispatch_sms,dispatch_transmit_us,combine_sms,combine_transmit_us
 //                  op,kernel,dtype,tokens,hidden,topk,experts,ep,distribution,latency_us            TensorRT-LLM
 //   CPU attention  threads,batch,context,kv_bytes,latency_us
+//   CPU products   kind,batch,m,n,k,latency_us[,dtype][,threads]   kind gemm and batch 1; bf16 where no type is given
 // The column's name gives the unit of the time: us, ms or s. aiconfigurator's tables (ai-dynamo/aiconfigurator,
 // Apache-2.0) are usually reduced to the first two.
 #include <fmt/format.h>
@@ -170,6 +171,27 @@ void read_collectives(CsvTable& table, FilePart& part) {
       others));
 }
 
+/// Products of one matrix on the CPU. Batched products (kind bmm) are attention's.
+void read_host_gemms(CsvTable& table, FilePart& part) {
+  std::int64_t others = 0;
+  while (table.next()) {
+    const auto kind = table.word("kind");
+    const bool known = kind == "gemm" || kind == "bmm";
+    if (kind && !known) {
+      table.bad("kind", fmt::format("unknown kind \"{}\"", excerpt(*kind)), allowed_text(*kind, {"gemm", "bmm"}));
+    }
+    const auto batch = table.count("batch");
+    const auto row = host_gemm_row(table, {"m", "k", "n"});
+    if (!known || !batch || !row) continue;
+    if (kind == "gemm" && *batch == 1) {
+      part.rows.host_gemms.push_back(*row);
+    } else {
+      ++others;
+    }
+  }
+  if (others > 0) part.notes.push_back(fmt::format("{} rows were left out: they are batched products", others));
+}
+
 void read_copies(CsvTable& table, FilePart& part) {
   while (table.next()) {
     const auto direction = table.word("direction");
@@ -192,6 +214,7 @@ std::span<const CsvFormat> ops_formats() {
        "latency",
        {},
        [](CsvTable& table, FilePart& part) { read_all(table, part.rows.gemm, gemm_row); }},
+      {"ops-host-gemm-csv", {"kind", "batch", "m", "n", "k"}, {"dtype", "threads"}, "latency", {}, read_host_gemms},
       {"ops-attention-csv",
        {"batch", "q_heads", "kv_heads", "head_dim", "new_tokens", "context"},
        {"kv_dtype"},

@@ -250,6 +250,7 @@ CheckReport check_profile(const GpuProfile& profile, const Measurements& in) {
   simple(Op::iteration, kernels.iteration, in.iterations, "tokens", [](const auto& r) { return r.tokens; });
   check.skip(op_name(Op::interference), in.interference.size(), "they give a profile one value, not a fit");
   check.skip(op_name(Op::host_stream), in.host_streams.size(), "they describe a host, not a GPU");
+  check.skip(op_name(Op::host_gemm), in.host_gemms.size(), "they describe a host, not a GPU");
   check.skip(op_name(Op::sustained), in.sustained.size(), "they give a profile its sustained clock, not a fit");
   return check.finish();
 }
@@ -285,6 +286,7 @@ CheckReport check_roofline(const GpuProfile& profile, const Measurements& in) {
   check.skip(op_name(Op::iteration), in.iterations.size(), kNone);
   check.skip(op_name(Op::interference), in.interference.size(), kNone);
   check.skip(op_name(Op::host_stream), in.host_streams.size(), kNone);
+  check.skip(op_name(Op::host_gemm), in.host_gemms.size(), kNone);
   check.skip(op_name(Op::sustained), in.sustained.size(), kNone);
   check.skip(op_name(Op::moe), in.moe.size(), kNone);
   check.skip(op_name(Op::expert_exchange), in.exchanges.size(), kNone);

@@ -227,6 +227,10 @@ ordered_json all_rows(const Measurements& in) {
   put("host_stream", !in.host_streams.empty(),
       rows_json(in.host_streams, {"threads", "bytes", "seconds"}, &HostStreamRow::threads, &HostStreamRow::bytes,
                 &HostStreamRow::seconds));
+  put("host_gemm", !in.host_gemms.empty(),
+      rows_json(in.host_gemms, {"rows", "inputs", "outputs", "threads", "dtype_bytes", "seconds"}, &HostGemmRow::rows,
+                &HostGemmRow::inputs, &HostGemmRow::outputs, &HostGemmRow::threads, &HostGemmRow::dtype_bytes,
+                &HostGemmRow::seconds));
   if (!in.moe.empty()) {
     ordered_json table = ordered_json::array();
     for (const MoeRow& row : in.moe) {

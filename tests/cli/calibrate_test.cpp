@@ -622,6 +622,31 @@ TEST_F(Calibrate, MicrobenchmarksGiveAProfileAndAHost) {
   EXPECT_THAT(unnamed.err, HasSubstr("the host's name must end in .json, not be host"));
 }
 
+// 2 x 64 x 1000 x 1000 FLOP in 128 us.
+TEST_F(Calibrate, ProductsOnTheCpuGiveValuesOfAHost) {
+  write_text(file("cpu.csv"), "kind,batch,m,n,k,latency_us\nbmm,96,1,1024,128,122\ngemm,1,64,1000,1000,128\n");
+  const Output out = calibrate({"fit", "cpu.csv", "--base", "h100-80gb-sxm", "-o", "my.json"});
+  ASSERT_EQ(out.code, 0) << out.err;
+  EXPECT_THAT(out.err, HasSubstr("cpu.csv: 1 rows were left out: they are batched products\n"));
+  EXPECT_THAT(out.out, HasSubstr("\ngemm_flops_64_rows 1e+12 FLOP/s\n"));
+  const json values = json::parse(
+      calibrate({"fit", "cpu.csv", "--base", "h100-80gb-sxm", "-o", "my.json", "--json"}).out)["host_values"];
+  EXPECT_NEAR(values["gemm_flops_64_rows"]["value"].get<double>() / 1e12, 1.0, kExact);
+  EXPECT_EQ(values["gemm_flops_64_rows"]["unit"], "FLOP/s");
+  EXPECT_THAT(calibrate({"check", "h100-80gb-sxm", "cpu.csv"}).err,
+              HasSubstr("1 rows of host_gemm: they describe a host, not a GPU"));
+  // With the other rows of a host, they are a part of its file.
+  write_text(file("cal.json"), microbenchmarks());
+  ASSERT_EQ(
+      calibrate({"fit", "cal.json", "cpu.csv", "--base", "h100-80gb-sxm", "-o", "my.json", "--host-out", "h.json"})
+          .code,
+      0);
+  const hwmodels::HostProfile host = hwmodels::load_host(file("h.json").string());
+  ASSERT_EQ(host.gemm_flops.size(), 1U);
+  EXPECT_EQ(host.gemm_flops[0].rows, 64);
+  EXPECT_NEAR(host.gemm_flops[0].flops / 1e12, 1.0, kExact);
+}
+
 TEST_F(Calibrate, DuplexRowsAloneAreTakenBesideABase) {
   json document = json::parse(microbenchmarks());
   json duplex = json::array();

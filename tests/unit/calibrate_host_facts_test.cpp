@@ -117,6 +117,9 @@ TEST(HostFacts, TwoSockets_CountCoresNodesAndCaches) {
   EXPECT_EQ(facts.last_level_cache_bytes, 2 * 105 * 1024 * 1024);
   EXPECT_EQ(facts.numa_nodes, 2);
   EXPECT_EQ(facts.sockets, 2);
+  std::vector<int> sockets;
+  for (const Cpu& cpu : usable_cpus(system.roots({0, 1, 2, 5}))) sockets.push_back(cpu.socket);
+  EXPECT_THAT(sockets, ElementsAre(0, 0, 1, 0));
   EXPECT_EQ(facts.transparent_huge_pages, "madvise");
   EXPECT_EQ(facts.kernel, "6.1.0-13-amd64");
   EXPECT_THAT(facts.architecture, testing::AnyOf("x86_64", "aarch64"));

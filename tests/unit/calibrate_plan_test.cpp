@@ -58,12 +58,14 @@ const Section& section_of(const Plan& plan, const std::string& id) {
 TEST(CalibratePlan, PointsOfAQuickRun) {
   // Two directions, two memories, ten sizes, and eight relays; four sizes; two directions, four mechanisms, three
   // blocks; three computes, two directions; 8 shapes, 6 m; four heads, six shapes each; three kernels, two sizes. Host:
-  // 1, half and all of 128 threads, triad once, and beside either copy; 1 and 128 threads, three shapes.
+  // 1, half and all of 128 threads, triad once, and beside either copy; 1 and 128 threads, three shapes; four numbers
+  // of rows.
   const std::map<std::string, std::size_t> expected{
       {"copy.contig", 48},      {"copy.duplex", 4},        {"copy.scatter", 24},   {"copy.pool", 0},
       {"copy.multi", 0},        {"copy.peer", 0},          {"interference", 6},    {"gemm", 48},
       {"attention.decode", 24}, {"attention.prefill", 24}, {"attention.mixed", 0}, {"launch", 6},
-      {"elementwise", 6},       {"sustained", 2},          {"host.stream", 6},     {"host.attention", 6}};
+      {"elementwise", 6},       {"sustained", 2},          {"host.stream", 6},     {"host.attention", 6},
+      {"host.gemm", 4}};
   EXPECT_EQ(counts_of(plan_for(fake_machine(1), Level::quick)), expected);
 }
 
@@ -75,7 +77,7 @@ TEST(CalibratePlan, PointsOfAFullRun) {
   // fp16, 16 in fp8. Four heads, 25 shapes, of which one (32 KV heads, 256 x 32768 tokens, 137 GB) does not fit; four
   // heads, 4 chunks, 3 prefixes, and 8 batches; 24 mixed calls and 16 skewed batches. Four kernels, 3 x 2 sizes. Host:
   // 8 numbers of threads read and triad, 2 beside copies, 2 nodes, 2 pinned, 1 beside both, 9 triads; 4 x 3, and 4 in
-  // each of two formats.
+  // each of two formats. Three shapes of experts, six numbers of rows.
   const std::map<std::string, std::size_t> expected{{"copy.contig", 129},
                                                     {"copy.duplex", 24},
                                                     {"copy.scatter", 2 * (4 * 22 + 4 * 8 + 15)},
@@ -91,7 +93,8 @@ TEST(CalibratePlan, PointsOfAFullRun) {
                                                     {"elementwise", 24},
                                                     {"sustained", 2},
                                                     {"host.stream", 32},
-                                                    {"host.attention", 20}};
+                                                    {"host.attention", 20},
+                                                    {"host.gemm", 18}};
   EXPECT_EQ(counts_of(plan_for(fake_machine(2), Level::full)), expected);
 }
 
@@ -202,6 +205,33 @@ TEST(CalibratePlan, OneThread_HasRowsEnoughForAFit) {
   }
 }
 
+// 2048 x 768 numbers of 4 bytes are 6 MiB: 22 are the first that exceed four caches of 32 MiB. 64 cores of two sockets:
+// 32 each. 4096 rows of 4096 x 14336 are 0.48 TFLOP: 0.5 s on 32 threads of 30 GFLOP/s, 2 s on 8, of which a point
+// would take seven calls or more.
+TEST(CalibratePlan, ProductsOnTheHost_AreOfOneSocketAndBeyondTheCaches) {
+  MachineFacts facts = fake_machine(0);
+  facts.host.sockets = 2;
+  const Section section = section_of(plan_for(facts, Level::normal), "host.gemm");
+  ASSERT_EQ(section.points.size(), 12U);
+  std::vector<std::int64_t> rows;
+  for (const Point& point : section.points) {
+    const HostGemm gemm = std::get<HostGemm>(point);
+    EXPECT_EQ(gemm.threads, 32);
+    rows.push_back(gemm.rows);
+  }
+  EXPECT_THAT(rows, testing::ElementsAre(1, 4, 16, 64, 512, 4096, 1, 4, 16, 64, 512, 4096));
+  const HostGemm first = std::get<HostGemm>(section.points.front());
+  EXPECT_EQ(first.inputs, 2048);
+  EXPECT_EQ(first.outputs, 768);
+  EXPECT_EQ(first.experts, 22);
+  facts.host.physical_cores = 16;  // the other six points stay
+  EXPECT_EQ(section_of(plan_for(facts, Level::normal), "host.gemm").points.size(), 11U);
+  // A quarter of 600 MiB holds 22 matrices of 6 MiB, but not the 44 MiB of x and y of 4096 rows as well, nor a matrix
+  // of 224 MiB.
+  facts.host.available_bytes = std::int64_t{600} << 20U;
+  EXPECT_EQ(section_of(plan_for(facts, Level::normal), "host.gemm").points.size(), 5U);
+}
+
 TEST(CalibratePlan, SectionsAreChosenByNameOrGroup) {
   const auto ids = [](std::vector<std::string> sections, std::vector<std::string> skip) {
     PlanOptions options;
@@ -212,7 +242,7 @@ TEST(CalibratePlan, SectionsAreChosenByNameOrGroup) {
     return chosen;
   };
   EXPECT_EQ(ids({}, {}), section_ids());
-  EXPECT_THAT(ids({"host", "gemm"}, {}), testing::ElementsAre("gemm", "host.stream", "host.attention"));
+  EXPECT_THAT(ids({"host", "gemm"}, {}), testing::ElementsAre("gemm", "host.stream", "host.attention", "host.gemm"));
   EXPECT_THAT(ids({"attention"}, {"attention.mixed"}), testing::ElementsAre("attention.decode", "attention.prefill"));
   try {
     (void)ids({"gem", "copy.contig"}, {"xyz"});
@@ -332,6 +362,14 @@ TEST(CalibrateCost, SecondsOfAPoint) {
   EXPECT_NEAR(estimated_seconds({1.0, 1.0, 0.0}, {}), 7 * 1.0001, 1e-9);
   // 0.1 s twice over: 24 times would be 4.8 s, the point ends at 2 s.
   EXPECT_NEAR(estimated_seconds({0.1, 2.0, 0.5}, {}), 2.5, 1e-9);
+}
+
+// 2 x 100 x 1e6 FLOP at 4 x 30e9 FLOP/s: 1.7 ms, more than the 4e6 bytes of the weights at 32e9 bytes/s take. Of one
+// row, these bytes are what takes time.
+TEST(CalibrateCost, ProductsOnTheHostTakeTheirArithmeticOrTheirWeights) {
+  const Speeds speeds = speeds_of(fake_machine(0).host, nullptr);
+  EXPECT_NEAR(cost_of(HostGemm{100, 1000, 1000, 8, 4}, speeds).call_seconds, 10e-6 + 2e8 / 120e9, 1e-12);
+  EXPECT_NEAR(cost_of(HostGemm{1, 1000, 1000, 8, 4}, speeds).call_seconds, 10e-6 + 4e6 / 32e9, 1e-12);
 }
 
 // Two copies at once end with the longer one, whichever direction it has.

@@ -144,6 +144,18 @@ TEST(CalibrateRows, ParallelThings_AreToldApart) {
   EXPECT_EQ(beside[2].at("part"), "copy_d2h");
 }
 
+TEST(CalibrateRows, ProductsOnTheHost_NameTheirShapeAndFormat) {
+  const auto rows = rows_of(HostGemm{64, 2048, 768, 22, 32});
+  ASSERT_EQ(rows.size(), 1U);
+  EXPECT_EQ(rows[0], (Json{{"op", "host_gemm"},
+                           {"rows", 64},
+                           {"inputs", 2048},
+                           {"outputs", 768},
+                           {"experts", 22},
+                           {"threads", 32},
+                           {"dtype", "fp32"}}));
+}
+
 TEST(CalibrateRows, EveryPlannedPoint_GivesRowsOfTheSchema) {
   const nlohmann::json& form = measurements_schema().at("properties").at("measurements").at("items");
   PlanOptions options;
@@ -173,7 +185,7 @@ TEST(CalibrateRows, EveryPlannedPoint_GivesRowsOfTheSchema) {
   EXPECT_EQ(kinds.size(), std::variant_size_v<Point>);
   EXPECT_EQ(ops, (std::set<std::string>{"copy_h2d", "copy_d2h", "peer", "interference", "gemm", "decode_attention",
                                         "prefill_attention", "mixed_attention", "launch", "elementwise", "sustained",
-                                        "host_stream", "cpu_attention"}));
+                                        "host_stream", "cpu_attention", "host_gemm"}));
 }
 
 }  // namespace

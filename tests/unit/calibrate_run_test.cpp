@@ -460,6 +460,14 @@ TEST(CalibrateSummary, Headlines) {
   // 768 MiB: three arrays of 256 MiB.
   EXPECT_DOUBLE_EQ(found.host.value(), 768 * std::exp2(20) / 0.01);
   EXPECT_DOUBLE_EQ(found.cpu_decode.value(), 4.0 * 16 * 4096 * 8 * 128 / 0.1);
+  // The most arithmetic is that of 4096 rows of the largest expert in the plan, in 1 ms.
+  double products = 0.0;
+  for (const Point& point : run.plan.sections.back().points) {
+    const HostGemm gemm = std::get<HostGemm>(point);
+    products = std::max(products, 2e3 * static_cast<double>(gemm.rows * gemm.inputs * gemm.outputs));
+  }
+  EXPECT_GE(products, 2e3 * 4096 * 2048 * 768);
+  EXPECT_DOUBLE_EQ(found.cpu_gemm.value(), products);
   const std::string text = summary_text(run.document);
   EXPECT_THAT(text, HasSubstr("host to GPU, largest pinned copy                 21.5 GB/s"));
   EXPECT_THAT(text, HasSubstr("copy.contig        done             48/48"));

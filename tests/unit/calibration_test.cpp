@@ -1163,8 +1163,11 @@ Measurements whole_host() {
   return in;
 }
 
+// One row reads 4e6 bytes of weights in 50 us, 80% of the 100e9 bytes/s of one of two sockets. 512 rows of the same
+// weights take 1.024 ms: 1e12 FLOP/s.
 TEST(HostText, WhenWritten_ThenIsAHostOfWhatWasMeasured) {
-  const Measurements in = whole_host();
+  Measurements in = whole_host();
+  in.host_gemms = {{1, 1000, 1000, 6, 4, 50e-6, {0, 20}}, {512, 1000, 1000, 6, 4, 1.024e-3, {0, 21}}};
   const std::string text = host_text("mine", "mine.json", in, calibrate(in, {}, {}));
   const ProfileFile file(text);
   const HostProfile host = load_host(file.path());
@@ -1179,6 +1182,10 @@ TEST(HostText, WhenWritten_ThenIsAHostOfWhatWasMeasured) {
   EXPECT_NEAR(host.cpu_attention_efficiency, 0.75, 1e-6);
   EXPECT_NEAR(host.cpu_attention_launch_seconds, 1e-5, 1e-9);
   EXPECT_EQ(host.sockets, 2);
+  ASSERT_EQ(host.gemm_flops.size(), 1U);
+  EXPECT_EQ(host.gemm_flops[0].rows, 512);
+  EXPECT_NEAR(host.gemm_flops[0].flops / 1e12, 1.0, kExact);
+  EXPECT_TRUE(value_of(text, "gemm_flops_1_rows")["value"].is_null());
   EXPECT_EQ(value_of(text, "dram_bandwidth")["source"]["cite"],
             "16 threads, which read fastest: file0.csv (1 rows, sha256 aaaaaaaaaaaa)");
   EXPECT_EQ(value_of(text, "cores")["source"]["cite"], "stated by the measuring tool");

@@ -69,12 +69,13 @@ TEST(Consistency, EveryKindOfRow_IsComparedByItsKey) {
     rows.host.push_back({1, 1, seconds, {}});
     rows.layers.push_back({"sampler", true, 1, seconds, {}});
     rows.iterations.push_back({1, 1, 0.0, seconds, {}});
+    rows.host_gemms.push_back({1, 1, 1, 1, 2, seconds, {}});
   }
   const auto problems = texts(inconsistencies(rows, kGpu));
-  EXPECT_EQ(problems.size(), 8U) << "a log may have two iterations of one size";
+  EXPECT_EQ(problems.size(), 9U) << "a log may have two iterations of one size";
   for (const std::string& text : problems) EXPECT_THAT(text, HasSubstr("contradictory: "));
   for (auto* copies : {&rows.copies}) copies->at(1).to_device = false;
-  EXPECT_EQ(inconsistencies(rows, kGpu).size(), 7U);
+  EXPECT_EQ(inconsistencies(rows, kGpu).size(), 8U);
 }
 
 TEST(Consistency, Gemm_AboveThePeak) {
@@ -88,6 +89,20 @@ TEST(Consistency, Gemm_AboveThePeak) {
   EXPECT_EQ(problem_of(of({8192, 8192, 8192, 2, 0.8e-3, {}}), {}), "");
   EXPECT_THAT(problem_of(of({8192, 8192, 8192, 2, 0.9e-4, {}}), {}),
               HasSubstr("above 1e+16 FLOP/s, more than any machine of 2026 has"));
+}
+
+// 4e6 bytes of fp32 weights in 1 us are 4e12 bytes/s, in 2.5 us 1.6e12; 2 x 4096 x 1e6 FLOP in 2.5 us are 3.3e15
+// FLOP/s.
+TEST(Consistency, HostGemm_FasterThanAnyCpu) {
+  const auto problem = [](std::int64_t count, double seconds) {
+    Measurements rows = empty();
+    rows.host_gemms = {{count, 1000, 1000, 32, 4, seconds, {}}};
+    return problem_of(rows);
+  };
+  EXPECT_EQ(problem(1, 2.5e-6), "");
+  EXPECT_THAT(problem(1, 1e-6), HasSubstr("faster than any machine: product of 1 rows on the CPU, 1000 inputs and 1000 "
+                                          "outputs: weights of a product at 4e+12 B/s"));
+  EXPECT_THAT(problem(4096, 2.5e-6), HasSubstr("above 2e+15 FLOP/s, more than any CPU of 2026 has"));
 }
 
 TEST(Consistency, Gemm_WeightsFasterThanTheMemory) {

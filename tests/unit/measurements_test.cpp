@@ -52,7 +52,7 @@ std::string shared(const std::string& name) {
 }
 
 TEST(Measurements, NamesOfOps_AreThoseOfCalibrateCheck) {
-  EXPECT_EQ(all_ops().size(), 17U);
+  EXPECT_EQ(all_ops().size(), 18U);
   for (const Op op : all_ops()) EXPECT_EQ(op_named(op_name(op)), op);
   EXPECT_EQ(op_name(Op::copy_d2h), "copy_d2h");
   EXPECT_FALSE(op_named("decode"));
@@ -101,6 +101,40 @@ TEST(Measurements, Gemm_InAnyOrderOfColumnsAndUnit) {
     EXPECT_EQ(one.gemm.at(0).quantization, format.quantization);
   }
   EXPECT_EQ(read_text("gemm_dtype,m,n,k,latency_us\nbfloat16,1,2,3,4\n").gemm[0].dtype_bytes, 2);
+}
+
+// Batched products are attention's; m are rows, k inputs, n outputs.
+TEST(Measurements, HostGemms_AreToldFromProductsOfAGpu) {
+  const Measurements rows = read_text(
+      "kind,batch,m,n,k,latency_us\nbmm,96,1,1024,128,122.0\ngemm,1,64,3000,2000,500\ngemm,2,64,3000,2000,900\n");
+  EXPECT_EQ(rows.files[0].format, "ops-host-gemm-csv");
+  EXPECT_THAT(rows.files[0].notes, ElementsAre("2 rows were left out: they are batched products"));
+  EXPECT_TRUE(rows.gemm.empty());
+  ASSERT_EQ(rows.host_gemms.size(), 1U);
+  EXPECT_EQ(rows.host_gemms[0].rows, 64);
+  EXPECT_EQ(rows.host_gemms[0].inputs, 2000);
+  EXPECT_EQ(rows.host_gemms[0].outputs, 3000);
+  EXPECT_EQ(rows.host_gemms[0].threads, 0);
+  EXPECT_EQ(rows.host_gemms[0].dtype_bytes, 2);
+  EXPECT_DOUBLE_EQ(rows.host_gemms[0].seconds, 5e-4);
+  const Measurements more = read_text("kind,batch,m,n,k,latency_ms,dtype,threads\ngemm,1,1,2,3,4,fp32,56\n");
+  EXPECT_EQ(more.host_gemms.at(0).dtype_bytes, 4);
+  EXPECT_EQ(more.host_gemms.at(0).threads, 56);
+}
+
+TEST(Measurements, HostGemms_WhenBad_ThenAreRefused) {
+  const auto problem = [](const std::string& row) {
+    return problems_in("kind,batch,m,n,k,latency_us,dtype\n" + row + "\n");
+  };
+  EXPECT_THAT(problem("gemm,1,0,2,3,4,bf16"), HasSubstr("0 is not from 1 to 1000000000000 | FILE line 2, column m"));
+  EXPECT_THAT(problem("gemm,1,1,2,3,-4,bf16"), HasSubstr("a time must be above 0, not -4e-06 s"));
+  EXPECT_THAT(problem("gem,1,1,2,3,4,bf16"),
+              HasSubstr("unknown kind \"gem\" | FILE line 2, column kind | did you mean"));
+  EXPECT_THAT(problem("gemm,1,1,2,3,4,fp8"), HasSubstr("unknown type \"fp8\" | FILE line 2, column dtype"));
+  EXPECT_THAT(problem("gemm,0,1,2,3,4,bf16"), HasSubstr("FILE line 2, column batch"));
+  EXPECT_THAT(problem("gemm,1,10000000,10000000,10000000,1e6,bf16"), HasSubstr("is above 1e+18"));
+  EXPECT_THAT(problems_in("kind,batch,m,n,latency_us\ngemm,1,1,2,3\n"),
+              HasSubstr("column k is missing | FILE line 1 | ops-host-gemm-csv needs the columns"));
 }
 
 TEST(Measurements, Attention_WhenKvIsInOneByte_ThenItsRowsAreApart) {
@@ -505,7 +539,7 @@ TEST(MeasurementsJson, EveryOpIsRead) {
   EXPECT_EQ(rows.device.sm_count, 100);
   EXPECT_EQ(rows.device.l2_bytes, 40'000'000);
   EXPECT_EQ(rows.files[0].format, "measurements-json");
-  EXPECT_EQ(rows.files[0].rows, 17);
+  EXPECT_EQ(rows.files[0].rows, 18);
   EXPECT_THAT(rows.files[0].notes,
               ElementsAre("1 attention measurements of kernel \"spillway\" were left out: no engine runs that kernel"));
   ASSERT_EQ(rows.gemm.size(), 1U);
@@ -546,6 +580,13 @@ TEST(MeasurementsJson, EveryOpIsRead) {
   ASSERT_EQ(rows.exchanges.size(), 1U);
   EXPECT_EQ(rows.exchanges[0].backend, ExchangeBackend::deepep_low_latency);
   EXPECT_DOUBLE_EQ(rows.exchanges[0].shape.element_bytes, 1.03125);
+  ASSERT_EQ(rows.host_gemms.size(), 1U);
+  EXPECT_EQ(rows.host_gemms[0].rows, 64);
+  EXPECT_EQ(rows.host_gemms[0].inputs, 2048);
+  EXPECT_EQ(rows.host_gemms[0].outputs, 768);
+  EXPECT_EQ(rows.host_gemms[0].threads, 32);
+  EXPECT_EQ(rows.host_gemms[0].dtype_bytes, 4);
+  EXPECT_DOUBLE_EQ(rows.host_gemms[0].seconds, 0.0005);
   EXPECT_THAT(place_text(rows, rows.gemm[0].place), testing::EndsWith(" at /measurements/0"));
 }
 

@@ -92,6 +92,12 @@ std::string sharing_text(const nlohmann::json& sharing) {
   return text;
 }
 
+/// A value of a host's file.
+std::string rate_text(const std::string& key, const nlohmann::ordered_json& value) {
+  return value.is_null() ? fmt::format("{} null: bound by memory\n", key)
+                         : fmt::format("{} {:.4g} FLOP/s\n", key, value.get<double>());
+}
+
 /// Shows the op being fitted on a terminal. The destructor clears the line, also after an error.
 class FitProgress {
  public:
@@ -197,11 +203,14 @@ ExitCode calibrate_fit(const CalibrateOptions& options) {
   }
   const nlohmann::json sharing = sharing_json(result.profile, result.measurements);
   out += sharing_text(sharing);
+  const nlohmann::ordered_json rates = hwmodels::host_gemm_values(result.measurements);
+  for (const auto& [key, rate] : rates.items()) out += rate_text(key, rate.at("value"));
   write_file(wanted.out, result.profile);
   if (!result.host.empty()) write_file(wanted.host_out, result.host);
   nlohmann::json json{{"profile", wanted.out}, {"ops", ops}};
   if (!sharing.empty()) json["sharing"] = sharing;
   if (!result.host.empty()) json["host"] = wanted.host_out;
+  if (!rates.empty()) json["host_values"] = rates;
   print_result(options.json ? json_text(json) : out);
   print_note("wrote " + wanted.out);
   if (!result.host.empty()) print_note("wrote " + wanted.host_out);

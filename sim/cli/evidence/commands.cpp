@@ -74,8 +74,9 @@ void add_fit_flags(CLI::App& sub, CalibrateOptions& options) {
   add_measurements(sub, options);
   ProfileFit& fit = options.fit;
   sub.add_option("-o,--out", fit.out, "The profile to write")->required()->type_name("FILE");
-  sub.add_option("--host-out", fit.host_out,
-                 "Also write a host for a server's file, fitted to CPU attention and reads of host memory")
+  sub.add_option(
+         "--host-out", fit.host_out,
+         "Also write a host for a server's file, fitted to CPU attention, products on the CPU and reads of host memory")
       ->type_name("FILE");
   sub.add_option("--base", fit.base,
                  "GPU or profile to copy facts (memory, datasheet, links) and other fits from; another GPU than the "
