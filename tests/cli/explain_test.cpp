@@ -92,11 +92,10 @@ TEST(Explain, TheKeysOfWeightsNameTheirOwner) {
       EXPECT_THAT(text, HasSubstr(key.name + " (key of policy.weights " + info->name + ")\n"));
     }
   }
-  EXPECT_THAT(
-      cli::explanation("policy.weights"),
-      HasSubstr(
-          "one of none, deepspeed, expert-cache, fiddler, ktransformers, llama-cpp-moe, mixtral-offloading, select-n, "
-          "vllm-prefetch, vllm-uva"));
+  EXPECT_THAT(cli::explanation("policy.weights"),
+              HasSubstr("one of none, deepspeed, expert-cache, fiddler, ktransformers, llama-cpp-moe, "
+                        "mixtral-offloading, moe-infinity, "
+                        "select-n, vllm-prefetch, vllm-uva"));
   EXPECT_THAT(cli::explanation("flexgen"),
               HasSubstr("  refuses   policy.weights=select-n: policy flexgen streams the"));
 }

@@ -150,7 +150,7 @@ TEST_F(CalibrateCli, AFileOfAnEarlierRun_IsReplacedOnlyByForce) {
 TEST_F(CalibrateCli, List_NamesEverySection) {
   const Said said = call({"--list"});
   EXPECT_EQ(said.code, 0);
-  EXPECT_EQ(std::count(said.out.begin(), said.out.end(), '\n'), 16);
+  EXPECT_EQ(std::count(said.out.begin(), said.out.end(), '\n'), 17);
   EXPECT_THAT(said.out, HasSubstr("attention.decode   Paged decode attention"));
 }
 

@@ -43,8 +43,8 @@ TEST(Fiddler, CopiesAnExpertWhenTheCpuWouldTakeLonger) {
   EXPECT_NEAR(run(5, true), 23.020, 0.01);  // the CPU's 20 beside the GPU's 23.020
 }
 
-// 2 tokens of 0.3 units take the CPU as long as a copy of 0.4 and the GPU's 0.2. The CPU gets a tie, although 2 x 0.3 is
-// above 0.4 + 0.2 by a rounding error of binary numbers.
+// 2 tokens of 0.3 units take the CPU as long as a copy of 0.4 and the GPU's 0.2. The CPU gets a tie, although 2 x 0.3
+// is above 0.4 + 0.2 by a rounding error of binary numbers.
 TEST(Fiddler, ATieOfTheProfileGoesToTheCpu) {
   const ExpertModel times = model(1, 0.0, 0.4);
   ExpertBench bench("fiddler", times, small(1, 2, 1, 0.2, 0.3),

@@ -47,7 +47,7 @@ TEST(Locality, OneLineAndItsJson) {
   EXPECT_EQ(locality_text(assumed, base, {}), "0.4 (default)");
   LocalityCheck check{.runs = {{0.2, 10.0, 100.0}, {0.8, std::nullopt, 50.0}}};
   EXPECT_EQ(locality_text(assumed, base, check),
-            "0.4 (default): 12.5 output tokens/s, p50 TPOT 80 ms; at 0.2: 10 and 100; at 0.8: - and 50");
+            "0.4 (default): 12.50 output tokens/s, p50 TPOT 80 ms; at 0.2: 10 and 100; at 0.8: - and 50");
   EXPECT_EQ(locality_check_json(check).dump(),
             R"({"runs":[{"value":0.2,"output_throughput_tokens_per_s":10.0,"p50_tpot_ms":100.0},)"
             R"({"value":0.8,"output_throughput_tokens_per_s":null,"p50_tpot_ms":50.0}]})");
