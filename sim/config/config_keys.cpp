@@ -404,16 +404,17 @@ void add_experts(std::vector<Parameter>& table) {
       "Share of a layer's experts that its gate names rightly when it is given the hidden state of the layer before, "
       "asked for as many as are used",
       "Eliseev and Mazur, arXiv 2312.17238, Fig. 2: 80 to 90%, as summaries quote it");
-  Parameter patterns{.name = "experts.patterns",
-                     .type = ParameterType::integer,
-                     .unit = "1",
-                     .default_value = "",
-                     .minimum = 1.0,
-                     .maximum = 64.0,
-                     .doc =
-                         "Kinds of requests, each of which has popular experts of its own. A request's kind follows "
-                         "from its number. Default: 8 for moe-infinity, which tells requests apart, else 1",
-                     .source = "8: assumed (shared/experts.md, 8.3); no measurement was found"};
+  Parameter patterns{
+      .name = "experts.patterns",
+      .type = ParameterType::integer,
+      .unit = "1",
+      .default_value = "",
+      .minimum = 1.0,
+      .maximum = 64.0,
+      .doc =
+          "Kinds of requests, each of which has popular experts of its own. A request's kind follows "
+          "from its number at its instance. Default: 8 for moe-infinity, which tells requests apart, else 1",
+      .source = "8: assumed (shared/experts.md, 8.3); no measurement was found"};
   patterns.quiet_default = true;
   table.push_back(std::move(patterns));
 }

@@ -129,6 +129,10 @@ RequestId Instance::submit(const RequestSpec& spec, std::uint32_t number, std::u
   if (phases_ == Phases::prefill) slot.output = slot.max_new = 1;
   slot.details = keep_details(spec);
   const RequestId id = table_.add(slot);
+  if (draw_ && draw_->patterns() > 1) {
+    if (arrival_numbers_.size() <= id.slot) arrival_numbers_.resize(id.slot + 1);
+    arrival_numbers_[id.slot] = arrivals_++;
+  }
   const bool longer = padding_ && (spec.input > padding_->input || spec.max_new_tokens > padding_->output);
   // A prefill instance answers with one token, so it needs capacity for no more. One that hands KV over accepts what
   // the other one can hold, too.
@@ -341,7 +345,7 @@ void Instance::start(SimTime now) {
 void Instance::mix_experts() {
   pattern_tokens_.assign(static_cast<std::size_t>(draw_->patterns()), 0);
   const auto count = [this](std::int32_t m, std::int64_t tokens) {
-    const std::int32_t pattern = expert_pattern(members_[m].id.serial, draw_->patterns());
+    const std::int32_t pattern = expert_pattern(arrival_numbers_[members_[m].id.slot], draw_->patterns());
     pattern_tokens_[static_cast<std::size_t>(pattern)] += tokens;
   };
   visit_decodes(staged_decodes_, [&](std::int32_t m) { count(m, 1); });

@@ -438,7 +438,9 @@ class Instance final : public View, private Decision {
   const KvLayout kv_;
   const TierGraph graph_;
   const std::unique_ptr<ExpertDraw> draw_;
-  std::vector<std::int64_t> pattern_tokens_;  // of the iteration, by kind of request
+  std::vector<std::int64_t> pattern_tokens_;    // of the iteration, by kind of request
+  std::vector<std::uint32_t> arrival_numbers_;  // of requests at this instance, by slot; where kinds need them
+  std::uint32_t arrivals_ = 0;
   const Deployment deployment_;
   const std::string policy_name_;
   const std::vector<FigureDefinition>& figures_;

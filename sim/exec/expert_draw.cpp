@@ -132,8 +132,8 @@ void largest_remainder(std::span<const double> weights, std::int64_t total, std:
   }
 }
 
-std::int32_t expert_pattern(std::uint32_t serial, std::int32_t patterns) {
-  std::uint64_t state = serial;
+std::int32_t expert_pattern(std::uint32_t number, std::int32_t patterns) {
+  std::uint64_t state = number;
   return static_cast<std::int32_t>(split_mix(state) % static_cast<std::uint64_t>(patterns));
 }
 

@@ -88,8 +88,8 @@ struct ExpertChoice {
   std::uint64_t seed = 0;
 };
 
-/// The kind of a request, by its number: 0 to patterns - 1, in no order.
-[[nodiscard]] std::int32_t expert_pattern(std::uint32_t serial, std::int32_t patterns);
+/// The kind of a request, by its number at its instance: 0 to patterns - 1, in no order.
+[[nodiscard]] std::int32_t expert_pattern(std::uint32_t number, std::int32_t patterns);
 
 class ExpertDraw final : public ExpertActivation {
  public:

@@ -54,12 +54,13 @@ struct Request {
   Phase phase = Phase::waiting;
   bool live = false;
   bool in_batch = false;
-  bool runs_now = false;   // decodes in this iteration
-  bool heard = true;       // the scheduler knows it
-  bool delivered = false;  // arrives with the KV of its input except the last token
-  bool took_over = false;  // it took blocks for KV of another engine, though it may have lost them since
-  bool awaits_kv = false;  // that KV is on its way
-  bool on_host = false;    // in the batch: its blocks are on the host, and the CPU attends
+  bool runs_now = false;     // decodes in this iteration
+  std::uint64_t number = 0;  // at this instance
+  bool heard = true;         // the scheduler knows it
+  bool delivered = false;    // arrives with the KV of its input except the last token
+  bool took_over = false;    // it took blocks for KV of another engine, though it may have lost them since
+  bool awaits_kv = false;    // that KV is on its way
+  bool on_host = false;      // in the batch: its blocks are on the host, and the CPU attends
   std::size_t sub_batch = 0;
   std::int64_t generated = 0;
   std::int64_t computed = 0;
@@ -1503,6 +1504,7 @@ class NaiveEngine final : public View, public NaiveReplica, private Decision {
       r.delivered = !config_.hands_over;
       r.computed = r.spec.input.count() - 1;
     }
+    r.number = arrivals_++;
     r.record.index = r.id.serial;
     r.record.client = r.spec.client;
     r.record.arrival = r.spec.arrival;
@@ -1844,7 +1846,7 @@ class NaiveEngine final : public View, public NaiveReplica, private Decision {
     if (draw_) {
       std::vector<std::int64_t> kinds(static_cast<std::size_t>(draw_->patterns()));
       for (const Request& r : requests_) {
-        if (r.live) kinds[draw_->pattern_of(r.id)] += r.staged + (r.runs_now ? 1 : 0);
+        if (r.live) kinds[draw_->pattern_of(r.number)] += r.staged + (r.runs_now ? 1 : 0);
       }
       if (kinds.size() > 1) draw_->mix(kinds);
       draw_->begin(shapes.front());
@@ -2149,6 +2151,7 @@ class NaiveEngine final : public View, public NaiveReplica, private Decision {
   NaiveSurroundings* const cluster_;
   Deployment deployment_;
   std::optional<PlainDraw> draw_;
+  std::uint64_t arrivals_ = 0;
   Policy policy_;
   NaiveLinks links_;
   LayerReport report_;

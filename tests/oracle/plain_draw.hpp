@@ -14,7 +14,6 @@
 #include "sim/api/experts.hpp"
 #include "sim/api/hit_curve.hpp"
 #include "sim/core/random.hpp"
-#include "sim/core/request.hpp"
 
 namespace spillway::oracle {
 
@@ -131,8 +130,8 @@ class PlainDraw final : public ExpertActivation {
   }
 
   /// The kind of a request.
-  [[nodiscard]] std::size_t pattern_of(RequestId id) const {
-    std::uint64_t state = id.serial;
+  [[nodiscard]] std::size_t pattern_of(std::uint64_t number) const {
+    std::uint64_t state = number;
     return split_mix(state) % static_cast<std::uint64_t>(choice_.patterns);
   }
   /// The next iteration has so many tokens of requests of each kind.
