@@ -77,7 +77,7 @@ class VllmUva final : public LayerPolicy, private LayerRule {
   }
   void at_copy_done(const Copy& /*copy*/, CopySink& /*sink*/) override { --reading_; }
   [[nodiscard]] bool ready(std::int32_t /*layer*/, std::int32_t /*sub_batch*/) const override { return reading_ == 0; }
-  /// Offloaded layers come first.
+  /// The layers up to the next offloaded one.
   [[nodiscard]] std::int32_t quiet(std::int32_t layer) const override {
     return tensors_.offloads(layer) ? 0 : next_offloaded(layer) - layer;
   }

@@ -230,7 +230,7 @@ class Table {
                                                         : fmt::format("; up to {} per GPU on the host",
                                                                       bytes(static_cast<double>(on_host.count())))));
     if (const auto& flags = setup.engine_flags) {
-      lines_.add("Flags", fmt::format("{}: {}  ({})", flags->engine, flags->flags, flags->version));
+      lines_.add("Flags", fmt::format("{}: {} ({})", flags->engine, flags->flags, flags->version));
     }
     if (!setup.layer_copies.empty()) lines_.add("Layer copies", setup.layer_copies);
     host_tier();

@@ -210,11 +210,20 @@ class Assembler {
          {"experts.skew", kLocalityKey, "experts.lookahead", "experts.patterns", kHitCurveKey}) {
       const ResolvedKey& given = assembly_.config.key(key);
       if (given.text == given.parameter.default_value) continue;  // a result's configuration states defaults, too
-      problems_.add(fmt::format("{} has no effect: policy {} keeps every expert on the GPU", key, policy().name), key,
-                    "leave it out, or choose a policy that places experts, as policy.weights=llama-cpp-moe");
+      problems_.add(fmt::format("{} has no effect: policy {} does not draw which experts are used", key, policy().name),
+                    key, "leave it out, or choose a policy that places experts, as policy.weights=llama-cpp-moe");
       unused = false;
     }
     return unused;
+  }
+
+  /// "expert-cache or ...".
+  static std::string policies_with_slots() {
+    std::vector<std::string> names;
+    for (const PolicyInfo* const info : PolicyRegistry::instance().all()) {
+      if (info->caches_experts) names.push_back(info->name);
+    }
+    return fmt::format("{}", fmt::join(names, " or "));
   }
 
   /// How the routers choose, for a policy that places experts.
@@ -238,7 +247,7 @@ class Assembler {
     if (settings().has(kHitCurveKey)) {
       if (!policy().caches_experts) {
         problems_.add(fmt::format("policy {} has no slots that a hit curve could describe", policy().name),
-                      kHitCurveKey, "leave it out, or use expert-cache or mixtral-offloading");
+                      kHitCurveKey, "leave it out, or use " + policies_with_slots());
         return false;
       }
       const bool read =

@@ -176,8 +176,9 @@ TEST_F(Experts, HitCurvesThatCannotBe) {
   const auto slots = spillway(small("run", {"experts.hit_curve=16:0.5"}, "llama-cpp-moe"));
   EXPECT_EQ(slots.code, 2);
   EXPECT_THAT(slots.err, HasSubstr("policy llama-cpp-moe has no slots that a hit curve could describe"));
+  EXPECT_THAT(slots.err, HasSubstr("or use expert-cache or mixtral-offloading"));
   const auto none = spillway(small("run", {"experts.hit_curve=16:0.5"}, "vllm"));
-  EXPECT_THAT(none.err, HasSubstr("experts.hit_curve has no effect: policy vllm keeps every expert on the GPU"));
+  EXPECT_THAT(none.err, HasSubstr("experts.hit_curve has no effect: policy vllm does not draw which experts are used"));
 }
 
 // More layers on the host leave the GPU more memory: the smallest number that fits a quarter of its 80 GB. Above it the
