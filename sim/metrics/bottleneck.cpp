@@ -50,6 +50,11 @@ constexpr std::array<Verdict, kResources> kVerdicts{{
      "Raise memory.gpu_kv so that less has to move, or try hardware whose GPUs have faster links."},
 }};
 
+/// Where the link carries layers, or experts of them.
+constexpr std::string_view kOffloadLess =
+    "Let the policy offload less (its keys: explain NAME), use weights or KV of fewer bits, serve more requests with "
+    "each copy, or try hardware with a faster link.";
+
 constexpr bool in_order_of_resource() {
   for (std::size_t i = 0; i < kVerdicts.size(); ++i) {
     if (kVerdicts[i].resource != static_cast<Resource>(i)) return false;
@@ -102,6 +107,11 @@ Bottleneck find_bottleneck(const RunStatistics& statistics, std::int64_t max_num
   if (bottleneck.resource == Resource::kv_capacity) bottleneck.sentence += bound_meanwhile(statistics.engine);
   const bool below_limit = statistics.engine.peak_batch < max_num_seqs && !verdict.advice_below_batch_limit.empty();
   bottleneck.advice = below_limit ? verdict.advice_below_batch_limit : verdict.advice;
+  const std::optional<LayerTotals>& layers = statistics.engine.layers;
+  const double of_link = time[static_cast<std::size_t>(Resource::h2d)];
+  if (bottleneck.resource == Resource::h2d && layers && layers->stall_time > 0.5 * of_link) {
+    bottleneck.advice = kOffloadLess;
+  }
   const OutcomeCounts& measured = statistics.measured;
   if (measured.rejected * 100 > measured.submitted) {
     bottleneck.sentence = fmt::format("{} of {} requests were rejected, so the figures are those of the others. {}",

@@ -113,9 +113,20 @@ TEST(Bottleneck, WhenSwappingOverASlowLink_ThenThatLink) {
   for (const bool out : {true, false}) {
     std::vector<std::string> arguments = swapping;
     arguments.push_back(changed_h100(out ? "slow-d2h" : "slow-h2d", {{out ? "d2h_launch" : "h2d_launch", 5e-3}}));
-    expect(bottleneck_of(arguments), out ? Resource::d2h : Resource::h2d,
-           out ? "GPU-to-host link" : "host-to-GPU link");
+    const Bottleneck bottleneck = bottleneck_of(arguments);
+    expect(bottleneck, out ? Resource::d2h : Resource::h2d, out ? "GPU-to-host link" : "host-to-GPU link");
+    EXPECT_NE(bottleneck.advice.find("memory.gpu_kv"), std::string::npos) << bottleneck.advice;
   }
+}
+
+// Weights of 30 GB, read over a link of about 50 GB/s in every iteration: more KV memory would not help.
+TEST(Bottleneck, WhenWeightsCrossTheLink_ThenThePolicyIsAskedToOffloadLess) {
+  const Bottleneck bottleneck = bottleneck_of({"policy=vllm-uva", "policy.cpu_offload=30GB", "hardware=hgx-h100-8",
+                                               "model=llama-3.1-70b", "tensor_parallel=2", "workload.rate=100",
+                                               "workload.input_tokens=16", "workload.output_tokens=50"});
+  expect(bottleneck, Resource::h2d, "host-to-GPU link");
+  EXPECT_NE(bottleneck.advice.find("offload less"), std::string::npos) << bottleneck.advice;
+  EXPECT_EQ(bottleneck.advice.find("memory.gpu_kv"), std::string::npos) << bottleneck.advice;
 }
 
 }  // namespace
