@@ -53,7 +53,8 @@ class ExpertCache final : public ExpertLayers {
     std::int64_t ticket = 0;
   };
 
-  void gate(std::int32_t layer, std::span<const ExpertUse> used, CopySink& sink) override {
+  void gate(std::int32_t layer, CopySink& sink) override {
+    const std::span<const ExpertUse> used = activation().layer(layer);
     std::vector<Coming>& coming = coming_[static_cast<std::size_t>(layer)];
     std::erase_if(coming, [this](const Coming& one) { return one.ticket <= arrived(); });
     missing_.clear();

@@ -54,7 +54,8 @@ class Fiddler final : public ExpertLayers {
     return time_on_cpu(tokens) > copied_ + round_seconds(experts().gpu_seconds(1, tokens));
   }
 
-  void gate(std::int32_t layer, std::span<const ExpertUse> used, CopySink& sink) override {
+  void gate(std::int32_t layer, CopySink& sink) override {
+    const std::span<const ExpertUse> used = activation().layer(layer);
     Duration on_cpu{};
     std::int64_t cpu_experts = 0;
     for (const ExpertUse& use : used) {

@@ -59,7 +59,8 @@ class KTransformers final : public ExpertLayers {
         update_(settings.get<bool>(kUpdate)) {}
 
  private:
-  void gate(std::int32_t layer, std::span<const ExpertUse> used, CopySink& sink) override {
+  void gate(std::int32_t layer, CopySink& sink) override {
+    const std::span<const ExpertUse> used = activation().layer(layer);
     if (threshold_ > 0 && activation().tokens() > threshold_) return compute_prompt(layer, used, sink);
     Part gpu;
     Part immediate;

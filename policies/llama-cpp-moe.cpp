@@ -83,8 +83,8 @@ class LlamaCppMoe final : public ExpertLayers {
         slower_(settings.get<bool>(kMap) ? pageable_slowdown(settings) : 1.0) {}
 
  private:
-  void gate(std::int32_t layer, std::span<const ExpertUse> used, CopySink& sink) override {
-    const auto distinct = static_cast<std::int64_t>(used.size());
+  void gate(std::int32_t layer, CopySink& sink) override {
+    const std::int64_t distinct = activation().distinct(layer);
     const std::int64_t rows = activation().tokens() * experts().top_k;
     if (layer >= away_) {
       counts_.resident += distinct;

@@ -58,7 +58,8 @@ class MixtralOffloading final : public ExpertLayers {
     std::int64_t ticket = 0;  // 0: its load has not started
   };
 
-  void gate(std::int32_t layer, std::span<const ExpertUse> used, CopySink& sink) override {
+  void gate(std::int32_t layer, CopySink& sink) override {
+    const std::span<const ExpertUse> used = activation().layer(layer);
     for (const ExpertUse& use : used) {
       if (slots_.holds(layer, use.expert)) {
         ++counts_.resident;

@@ -104,7 +104,8 @@ class MoeInfinity final : public ExpertLayers {
     wrong_.add(one);
   }
 
-  void gate(std::int32_t layer, std::span<const ExpertUse> used, CopySink& sink) override {
+  void gate(std::int32_t layer, CopySink& sink) override {
+    const std::span<const ExpertUse> used = activation().layer(layer);
     running_ = layer;
     for (const ExpertUse& use : used) {
       const LayerExpert one{layer, use.expert};

@@ -254,7 +254,7 @@ LayerWork ExpertLayers::work(std::int32_t layer, std::int32_t /*sub_batch*/, Cop
     next_ = 0;
     deferred_ = 0;
     in_turn_ = false;
-    gate(number, activation().layer(number), sink);
+    gate(number, sink);
   }
   while (next_ < pieces_.size()) {
     if (in_turn_ && returned_ < called_) return {.kind = LayerWork::Kind::waits, .wait = Wait::experts};

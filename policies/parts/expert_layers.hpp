@@ -68,7 +68,7 @@ class ExpertLayers : public LayerPolicy, protected LayerRule {
   ExpertLayers(const Deployment& deployment, Blocks capacity, ExpertCpu cpu = {});
 
   /// The router of `layer`, counted among those with experts, has chosen.
-  virtual void gate(std::int32_t layer, std::span<const ExpertUse> used, CopySink& sink) = 0;
+  virtual void gate(std::int32_t layer, CopySink& sink) = 0;
   /// The last load so far, load() number `ticket`, has arrived.
   virtual void loaded(std::int64_t /*ticket*/, CopySink& /*sink*/) {}
   /// The work of a layer has ended.

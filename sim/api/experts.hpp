@@ -32,6 +32,10 @@ class ExpertActivation {
   [[nodiscard]] virtual std::int64_t tokens() const = 0;
   /// The experts in use, by ascending number. O(experts) for the first call of a layer in an iteration, then O(1).
   [[nodiscard]] virtual std::span<const ExpertUse> layer(std::int32_t layer) = 0;
+  /// How many they are. O(1) where no sequence decodes, for a policy that need not know which.
+  [[nodiscard]] virtual std::int64_t distinct(std::int32_t layer) {
+    return static_cast<std::int64_t>(this->layer(layer).size());
+  }
   /// `count` experts, the likeliest first, that the gate of `layer` would choose if it were given the hidden state of
   /// the layer before: some of those in use, filled up with the most popular others.
   [[nodiscard]] virtual std::span<const std::int32_t> predicted(std::int32_t layer, std::int32_t count) = 0;

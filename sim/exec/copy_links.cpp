@@ -90,13 +90,18 @@ void CopyLinks::expect_on_shared(const Copy& copy) {
   for (std::size_t other = 0; other < kLinks; ++other) {
     for (const LinkCrossing& crossing : *routes[other]) {
       double& sum = wanted[crossing.link];
-      sum += static_cast<double>(crossing.gpus) * most_[other];
+      const double rate = static_cast<double>(crossing.gpus) * most_[other];
+      if (rate > shared_[crossing.link].value()) fits_alone_ = false;
+      sum += rate;
       if (sum > shared_[crossing.link].value()) contended_ = true;
     }
   }
 }
 
 const Slowdowns& CopyLinks::alone_on_shared(const Transfers& transfers) {
+  static const Slowdowns kNone{};
+  const auto transferring = std::ranges::count_if(transfers, [](const Copy* copy) { return copy != nullptr; });
+  if (transferring == 0 || (transferring == 1 && free_alone())) return kNone;
   const TransferSizes asked = sizes_of(transfers);
   const auto known = std::ranges::find(known_, asked, &Known::asked);
   if (known != known_.end()) return known->slowdowns;

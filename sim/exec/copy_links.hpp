@@ -76,13 +76,15 @@ class CopyLinks {
   [[nodiscard]] std::int64_t traffic_changes() const { return traffic_changes_; }
   /// Such a copy will transfer. O(1), and O(shared links + crossings) when it is the fastest of its stream so far.
   void expect(const Copy& copy) {
-    if (!contended_ && shares()) expect_on_shared(copy);
+    if (shares() && (!contended_ || fits_alone_)) expect_on_shared(copy);
   }
   /// The expected copies may slow each other down on shared links. If not, only the two directions of the host link
   /// slow each other down.
   [[nodiscard]] bool contended() const { return contended_; }
   /// Nothing slows an expected copy down.
   [[nodiscard]] bool idle() const { return own_idle_ && !contended_; }
+  /// Nothing slows an expected copy down while no other transfers.
+  [[nodiscard]] bool free_alone() const { return fits_alone_ && traffic_.empty(); }
   [[nodiscard]] bool shares() const { return shares_; }
   /// The streams that links may slow down are the first ones of kLinks.
   [[nodiscard]] std::size_t streams() const { return route_.cpu.empty() ? kLinks - 1 : kLinks; }
@@ -120,6 +122,7 @@ class CopyLinks {
   Slowdowns duplexed_{};               // and of both
   std::array<double, kLinks> most_{};  // bytes/s of the fastest copy expected
   bool contended_ = false;
+  bool fits_alone_ = true;  // on every shared link, the fastest copy of any one stream
   /// Answers: copies of layers take turns with nothing, or with copies that return.
   struct Known {
     TransferSizes asked{};

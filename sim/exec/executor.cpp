@@ -199,7 +199,11 @@ void Executor::update_shares() {
   for (std::size_t i = 0; i < links_used_; ++i) launch_at_ = std::min(launch_at_, to_come(copies_[i].launched()));
   if (others_copy_) return;
   const Slowdowns& slowdowns = links_.alone(transfers());
-  for (std::size_t i = 0; i < links_used_; ++i) copies_[i].set_slowdown(slowdowns[i], now_);
+  slowed_ = false;
+  for (std::size_t i = 0; i < links_used_; ++i) {
+    copies_[i].set_slowdown(slowdowns[i], now_);
+    slowed_ |= !copies_[i].slowdown().none();
+  }
 }
 
 void Executor::set_duplexed(bool both) {

@@ -292,7 +292,11 @@ class Executor final : private CopySink {
   [[nodiscard]] bool shares_host_link_only() const { return !others_copy_ && !links_.contended(); }
   /// Gives each transfer its share of the links. Called after copies have started or ended, and at `launch_at_`.
   void share_links() {
-    if (!shares_host_link_only()) return update_shares();
+    if (!shares_host_link_only()) {
+      if (slowed_ || copies_under_way_ > 1 || others_copy_ || !links_.free_alone()) return update_shares();
+      launch_at_ = kNever;
+      return;
+    }
     if (links_.idle()) return;
     const bool both = both_directions();
     if (both == duplexed_ || copies_end_now()) return;
@@ -376,6 +380,7 @@ class Executor final : private CopySink {
   std::size_t links_used_ = 2;  // the same, of the lanes that are links
   SimTime launch_at_ = kNever;  // the next end of a launch that changes shares
   bool duplexed_ = false;       // the slowdowns of host copies are those of transfers in both directions
+  bool slowed_ = true;          // on contended links: a slowdown may not be 1
   bool shares_due_ = false;     // copies have started since shares were last computed
   std::array<Bytes, kLanes> issued_{};
   Waited waited_{};

@@ -45,34 +45,9 @@
 #include "sim/api/execution_model.hpp"
 #include "sim/api/experts.hpp"
 #include "sim/api/hit_curve.hpp"
+#include "sim/exec/expert_sample.hpp"
 
 namespace spillway {
-
-/// pi by rank: min(1, c p), whose sum is `top_k`, 1 <= top_k <= weights. Weights > 0. O(weights * those that reach 1).
-[[nodiscard]] std::vector<double> water_filling(std::span<const double> weights, double top_k);
-/// 1 - (1 - pi)^tokens, summed: distinct experts that independent tokens use.
-[[nodiscard]] double distinct_experts(std::span<const double> pi, std::int64_t tokens);
-
-/// One in 32.32 fixed point.
-inline constexpr std::int64_t kFixedOne = std::int64_t{1} << 32;
-
-/// The order in which a systematic sample visits `count` experts: (step j + first) mod count.
-struct SampleOrder {
-  std::int32_t step = 1;  // coprime with count
-  std::int32_t first = 0;
-  /// From a hash, as experts.md has it.
-  [[nodiscard]] static SampleOrder of(std::uint64_t hash, std::int32_t count);
-};
-
-/// Experts for which a point u, 1 + u, 2 + u, ... lies in their part of the running sum of `d`, in the order of the
-/// visit. `d` and `u` in fixed point, u < 1. O(experts).
-void systematic_sample(std::span<const std::int64_t> d, std::int64_t u, const SampleOrder& order,
-                       std::vector<std::int32_t>& drawn);
-
-/// Whole numbers in the proportions of `weights` (> 0), whose sum is `total`, each from 1 to `most`:
-/// size <= total <= size * most. By largest remainder, to a millionth; of equal ones the first. O(n log n).
-void largest_remainder(std::span<const double> weights, std::int64_t total, std::int64_t most,
-                       std::vector<std::int64_t>& parts);
 
 /// How an LLM's routers choose.
 struct ExpertChoice {
@@ -96,79 +71,123 @@ class ExpertDraw final : public ExpertActivation {
   explicit ExpertDraw(const ExpertChoice& choice);
 
   /// The next iteration has so many tokens of requests of each kind. O(layers * experts * patterns) when their shares
-  /// have changed.
+  /// have changed and several kinds have one, else O(patterns).
   void mix(std::span<const std::int64_t> tokens);
   /// An iteration with this shape begins: O(layers); O(layers * experts) when sequences have come or gone.
   void begin(const BatchShape& shape);
 
   [[nodiscard]] std::int64_t tokens() const override { return decodes_ + fresh_; }
   [[nodiscard]] std::span<const ExpertUse> layer(std::int32_t layer) override;
+  [[nodiscard]] std::int64_t distinct(std::int32_t layer) override;
   [[nodiscard]] std::span<const std::int32_t> predicted(std::int32_t layer, std::int32_t count) override;
   /// Of a layer, all calls of a run have the same `slots`.
   [[nodiscard]] std::optional<std::span<const std::int32_t>> found(std::int32_t layer, std::int32_t slots) override;
   [[nodiscard]] std::span<const std::int32_t> by_popularity(std::int32_t layer) const override {
     return at(layer).ranking;
   }
-  [[nodiscard]] double popularity(std::int32_t layer, std::int32_t expert) const override {
-    return at(layer).profile[static_cast<std::size_t>(expert)];
-  }
+  [[nodiscard]] double popularity(std::int32_t layer, std::int32_t expert) const override;
   [[nodiscard]] std::int32_t patterns() const override { return choice_.patterns; }
   [[nodiscard]] double pattern_share(std::int32_t pattern) const override {
     return shares_[static_cast<std::size_t>(pattern)];
   }
   [[nodiscard]] double popularity_in(std::int32_t pattern, std::int32_t layer, std::int32_t expert) const override {
-    return at(layer).of_pattern[static_cast<std::size_t>(pattern)][static_cast<std::size_t>(expert)];
+    const Ranks& ranks = at(layer).ranks[static_cast<std::size_t>(pattern)];
+    return by_rank_[ranks[static_cast<std::size_t>(expert)]];
   }
 
  private:
-  /// What a layer's experts are and did; vectors by expert.
-  struct Layer {
-    std::vector<std::vector<double>> of_pattern{};  // pi of each kind of requests
-    std::vector<double> profile{};                  // their mean
-    std::vector<std::int32_t> ranking{};            // experts by this mean
-    std::vector<double> pi{};                       // of the iteration
-    std::vector<double> before{};                   // m
-    std::vector<std::int32_t> with_before{};        // the experts whose m is not 0, ascending
-    // For T_d = for_decodes, T_n = for_fresh and an m of 0: d, its sum, 1 - d, and the factor of the latter for m = 1.
-    std::int64_t for_decodes = -1;
+  using Ranks = std::vector<std::uint16_t>;  // of each expert; small, so that those of all layers stay in a cache
+
+  /// What an iteration's shape says of experts, by rank. While all tokens are of one kind, popularity by rank is the
+  /// same in all layers. Of several kinds, each layer has its own, where the rank of an expert is its number.
+  struct Base {
+    std::vector<double> pi{};
+    std::int64_t for_decodes = -1;  // T_d = for_decodes, T_n = for_fresh:
     std::int64_t for_fresh = -1;
-    std::vector<std::int64_t> d{};
-    std::int64_t sum = 0;
-    std::vector<double> idle{};
-    std::vector<double> ratio{};
+    std::vector<std::int64_t> d{};      // of an m of 0
+    std::int64_t sum = 0;               // of d
+    std::vector<double> idle{};         // 1 - d
+    std::vector<double> ratio{};        // its factor for each 1 that m is more
+    std::vector<std::int64_t> again{};  // d of an m of 1
+    std::vector<double> weights{};      // mu / d of an m of 0, times 2^32
+    // Where prompts alone use all experts:
+    std::int64_t shared_for = -1;             // T_n of the two below
+    bool shared = false;                      // in each layer an expert has the tokens of its rank
+    std::vector<std::int64_t> rank_tokens{};  // these
+  };
+  struct Before {
+    std::int32_t expert = 0;
+    double m = 0.0;
+  };
+  struct Layer {
+    std::vector<Ranks> ranks{};           // of each kind of requests
+    std::vector<std::int32_t> ranking{};  // experts by their mean popularity
+    std::vector<Before> before{};         // by ascending number
     std::vector<ExpertUse> used{};
     std::int64_t all_used_for = -1;  // `used` holds for every iteration of so many fresh tokens alone
-    std::int64_t drawn_at = -1;      // iteration
+    std::int64_t asked_at = -1;      // the last iteration in which somebody asked
+    std::int64_t drawn_at = -1;      // iteration of `used`
     std::vector<std::int32_t> prediction{};
     std::vector<std::int32_t> found{};
     std::int64_t found_at = -1;  // iteration
   };
   [[nodiscard]] const Layer& at(std::int32_t layer) const { return layers_[static_cast<std::size_t>(layer)]; }
+  [[nodiscard]] bool mixed() const { return kind_ < 0; }
+  [[nodiscard]] Base& base(std::int32_t layer) { return mixed() ? mixed_[static_cast<std::size_t>(layer)] : common_; }
+  [[nodiscard]] const Ranks& ranks(const Layer& layer) const {
+    return mixed() ? numbers_ : layer.ranks[static_cast<std::size_t>(kind_)];
+  }
+  /// The shares have changed.
+  void set_popularity();
+  /// The base of a layer, for the shape of the iteration.
+  Base& prepared(std::int32_t layer);
+  /// The state of a layer before the iteration that somebody asks for.
+  void recall(Layer& layer);
   /// So many sequences without a choice of their own have joined; of all, the share `kept` is left.
   void count_before(Layer& layer, double joined, double kept);
-  /// pi of tokens of these shares.
-  void mean_of_patterns(const Layer& layer, std::vector<double>& pi) const;
   void draw(Layer& layer, std::int32_t number);
+  /// Prompts alone use all experts. Returns false where each layer shares their tokens differently.
+  [[nodiscard]] bool use_all(Layer& layer, Base& base);
   /// A token uses k experts, so `sum`, of all d, must not be less.
-  void raise_to_top_k(Layer& layer, std::int64_t sum);
-  void prepare_base(Layer& layer) const;
-  [[nodiscard]] double expected_decodes(const Layer& layer, std::int32_t expert) const;
-  void share_tokens(Layer& layer);
-  void remember(Layer& layer);
+  void raise_to_top_k(const Layer& layer, Base& base, std::int64_t sum);
+  /// While a layer is drawn, a rank has another chance.
+  void change(Base& base, std::size_t rank, std::int64_t d) {
+    changed_.emplace_back(rank, std::exchange(base.d[rank], d));
+  }
+  void prepare(Base& base) const;
+  /// d of an expert of this rank.
+  [[nodiscard]] std::int64_t chance(const Base& base, std::size_t rank, double m) const;
+  /// mu of the tokens that decode; of the others it is T_n pi.
+  [[nodiscard]] double expected_decodes(double pi, double m) const;
+  void share_tokens(Layer& layer, const Base& base);
+  void remember(Layer& layer, const Base& base);
+  void sort_drawn();
+  /// No expert is left out where their chances have this sum.
+  [[nodiscard]] bool all_in_use(std::int64_t sum) const;
+  [[nodiscard]] std::uint64_t hash_of(std::int32_t layer) const;
 
   ExpertChoice choice_;
+  std::vector<double> by_rank_;  // pi
   std::vector<Layer> layers_;
   std::vector<double> shares_;  // of the iteration's tokens, by kind of request
+  std::int32_t kind_ = 0;       // the one that all tokens are of; -1: several
+  Ranks numbers_;               // 0, 1, 2, ...
+  Base common_{};               // while they are of one kind
+  std::vector<Base> mixed_;     // by layer, of several kinds
   std::int64_t iteration_ = -1;
-  std::int64_t decodes_ = 0;         // T_d
-  std::int64_t fresh_ = 0;           // T_n
-  std::int64_t ended_ = 0;           // prompts that end in the iteration
-  std::vector<std::int32_t> drawn_;  // these are kept for their memory
-  std::vector<std::int64_t> chance_;
-  std::vector<std::pair<std::int32_t, std::int64_t>> raised_;
+  std::uint64_t iteration_hash_ = 0;
+  std::int64_t decodes_ = 0;  // T_d
+  std::int64_t fresh_ = 0;    // T_n
+  std::int64_t ended_ = 0;    // prompts that end in the iteration
+  // These are kept for their memory.
+  std::vector<std::int32_t> drawn_;
+  std::vector<std::uint64_t> bits_;                            // one for each expert; 0 between two calls
+  std::vector<std::pair<std::size_t, std::int64_t>> changed_;  // ranks, and d before
+  std::vector<double> before_;                                 // m of each expert drawn
   std::vector<double> weights_;
   std::vector<std::int64_t> parts_;
   std::vector<std::int64_t> found_chance_;
+  LargestRemainder remainder_;
 };
 
 }  // namespace spillway

@@ -77,6 +77,7 @@ TEST(ExpertDraw, SampleVisitsInTheOrderOfTheHash) {
 
 TEST(ExpertDraw, LargestRemainderKeepsItsBounds) {
   std::vector<std::int64_t> parts;
+  LargestRemainder largest_remainder;
   // 3.5, 1.75, 1.75 of 7: whole parts 3, 1, 1; the two remainders of .75 come first.
   largest_remainder(std::vector{2.0, 1.0, 1.0}, 7, 7, parts);
   EXPECT_THAT(parts, ElementsAre(3, 2, 2));
@@ -146,6 +147,9 @@ TEST(ExpertDraw, AgreesWithAPlainModelOfItsRules) {
       plain.begin(shape);
       for (std::int32_t l = 0; l < choice.layers; ++l) {
         if (below(20) == 0) continue;  // nobody asks
+        if (below(2) == 0) {
+          EXPECT_EQ(draw.distinct(l), std::ssize(plain.layer(l)));
+        }
         const std::span<const std::int32_t> guess = draw.predicted(l, choice.top_k);
         const std::span<const std::int32_t> plain_guess = plain.predicted(l, choice.top_k);
         ASSERT_TRUE(std::equal(guess.begin(), guess.end(), plain_guess.begin(), plain_guess.end()));

@@ -1,0 +1,163 @@
+#include "sim/exec/expert_sample.hpp"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <cstdlib>
+#include <numeric>
+#include <string>
+
+#include "sim/core/error.hpp"
+#include "sim/core/random.hpp"
+
+namespace spillway {
+namespace {
+
+constexpr double kMostWholePower = 1 << 20;
+
+double real(std::int64_t x) { return static_cast<double>(x); }
+
+double whole_power(double base, std::int64_t exponent) {
+  double power = 1.0;
+  for (; exponent > 0; exponent >>= 1U, base *= base) {
+    if ((exponent & 1) != 0) power *= base;
+  }
+  return power;
+}
+
+/// Remainders that are equal but for the rounding on their way are equal.
+std::int64_t to_millionths(double x) {
+  const double rounded = x * 1e6 + 0.5;
+  const auto whole = static_cast<std::int64_t>(rounded);
+  return whole - static_cast<std::int64_t>(real(whole) > rounded);  // the floor of negative ones, too
+}
+
+/// Where the largest of many numbers end: by a count over ranges of them, which most lie in.
+class LargestOf {
+ public:
+  void clear() { counts_.fill(0); }
+  void add(std::int64_t number) { ++counts_[range(number)]; }
+  /// The range in which number `taken` of the largest ones lies; how many are above that range.
+  struct End {
+    std::size_t range = 0;
+    std::int64_t above = 0;
+  };
+  [[nodiscard]] End end_of(std::int64_t taken) const {
+    End end{.range = kRanges - 1};
+    while (end.above + counts_[end.range] < taken) end.above += counts_[end.range--];
+    return end;
+  }
+  /// Ascends with the number.
+  [[nodiscard]] static std::size_t range(std::int64_t number) {
+    return static_cast<std::size_t>(std::clamp<std::int64_t>(number >> kShift, 0, kRanges - 1));
+  }
+
+ private:
+  static constexpr unsigned kShift = 12;
+  static constexpr std::int64_t kRanges = 256;  // a million >> kShift, and some more
+  std::array<std::int32_t, kRanges> counts_{};
+};
+
+}  // namespace
+
+double portable_power(double base, double exponent) {
+  if (exponent == 0.0) return 1.0;
+  if (base <= 0.0) return 0.0;
+  if (exponent <= kMostWholePower && exponent == std::floor(exponent)) {
+    return whole_power(base, static_cast<std::int64_t>(exponent));
+  }
+  return portable_exp(exponent * portable_log(base));
+}
+
+std::vector<double> water_filling(std::span<const double> weights, double top_k) {
+  std::vector<double> pi(weights.size(), 0.0);
+  double open = std::accumulate(weights.begin(), weights.end(), 0.0);
+  double left = top_k;
+  for (bool filled = true; filled;) {
+    filled = false;
+    const double c = open > 0.0 ? left / open : 0.0;
+    for (std::size_t e = 0; e < weights.size(); ++e) {
+      if (pi[e] == 1.0 || weights[e] * c < 1.0) continue;
+      pi[e] = 1.0;
+      open -= weights[e];
+      left -= 1.0;
+      filled = true;
+    }
+  }
+  for (std::size_t e = 0; e < weights.size(); ++e) {
+    if (pi[e] < 1.0) pi[e] = std::min(1.0, weights[e] * (left / open));
+  }
+  return pi;
+}
+
+double distinct_experts(std::span<const double> pi, std::int64_t tokens) {
+  return std::accumulate(pi.begin(), pi.end(), 0.0, [tokens](double sum, double one) {
+    return sum + 1.0 - portable_power(1.0 - one, real(tokens));
+  });
+}
+
+SampleOrder SampleOrder::of(std::uint64_t hash, std::int32_t count) {
+  const auto size = static_cast<std::uint64_t>(count);
+  std::uint64_t step = (hash % size) | 1U;
+  if (!std::has_single_bit(size)) {
+    while (std::gcd(step, size) != 1) step += 2;
+  }
+  return {static_cast<std::uint32_t>(step % size), static_cast<std::uint32_t>((hash >> 32U) % size)};
+}
+
+void systematic_sample(std::span<const std::int64_t> d, std::int64_t u, const SampleOrder& order,
+                       std::vector<std::int32_t>& drawn) {
+  systematic_sample(
+      static_cast<std::int32_t>(d.size()), [d](std::uint32_t expert) { return d[expert]; }, u, order, drawn);
+}
+
+bool LargestRemainder::operator()(std::span<const double> weights, std::int64_t total, std::int64_t most,
+                                  std::vector<std::int64_t>& parts) {
+  const double scale = real(total) / std::accumulate(weights.begin(), weights.end(), 0.0);
+  parts.resize(weights.size());
+  std::int64_t left = total;
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    parts[i] = std::clamp(static_cast<std::int64_t>(weights[i] * scale), std::int64_t{1}, most);
+    left -= parts[i];
+  }
+  bool by_position = false;
+  lacks_.resize(parts.size());
+  LargestOf largest;
+  while (left != 0) {
+    const std::int64_t by = left > 0 ? 1 : -1;
+    const auto open = [&](std::size_t i) { return by > 0 ? parts[i] < most : parts[i] > 1; };
+    // What a part lacks; a part that gives up one is the one that has most of what it should not have.
+    largest.clear();
+    std::int64_t candidates = 0;
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+      lacks_[i] = by * to_millionths(weights[i] * scale - real(parts[i]));
+      if (!open(i)) continue;
+      largest.add(lacks_[i]);
+      ++candidates;
+    }
+    SPILLWAY_CHECK(candidates > 0,
+                   "parts of 1 to " + std::to_string(most) + " cannot add up to " + std::to_string(total));
+    const std::int64_t taken = std::min(candidates, std::abs(left));
+    const LargestOf::End end = largest.end_of(taken);
+    last_.clear();
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+      if (!open(i)) continue;
+      const std::size_t range = LargestOf::range(lacks_[i]);
+      if (range == end.range) last_.push_back(i);
+      if (range > end.range) parts[i] += by;
+    }
+    std::ranges::sort(last_, [this](std::size_t a, std::size_t b) {
+      const std::int64_t lacks_a = lacks_[a];
+      const std::int64_t lacks_b = lacks_[b];
+      return lacks_a != lacks_b ? lacks_a > lacks_b : a < b;
+    });
+    const auto of_last = static_cast<std::size_t>(taken - end.above);
+    by_position |= of_last < last_.size() && lacks_[last_[of_last - 1]] == lacks_[last_[of_last]];
+    for (std::size_t i = 0; i < of_last; ++i) parts[last_[i]] += by;
+    left -= by * taken;
+  }
+  return by_position;
+}
+
+}  // namespace spillway

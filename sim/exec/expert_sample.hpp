@@ -1,0 +1,91 @@
+// The parts of a draw of experts: popularity by rank, a systematic sample, whole tokens by largest remainder.
+//
+// Source: shared/experts.md, 8.0. Independent of the machine: chances are held in 32.32 fixed point while they are
+// summed.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace spillway {
+
+/// pi by rank: min(1, c p), whose sum is `top_k`, 1 <= top_k <= weights. Weights > 0. O(weights * those that reach 1).
+[[nodiscard]] std::vector<double> water_filling(std::span<const double> weights, double top_k);
+/// 1 - (1 - pi)^tokens, summed: distinct experts that independent tokens use.
+[[nodiscard]] double distinct_experts(std::span<const double> pi, std::int64_t tokens);
+
+/// base^exponent for base in [0, 1], exponent >= 0; the same bits on every machine.
+[[nodiscard]] double portable_power(double base, double exponent);
+
+/// One in 32.32 fixed point.
+inline constexpr std::int64_t kFixedOne = std::int64_t{1} << 32;
+
+/// The order in which a systematic sample visits `count` experts: (step j + first) mod count.
+struct SampleOrder {
+  std::uint32_t step = 1;  // coprime with count
+  std::uint32_t first = 0;
+  /// From a hash, as experts.md has it.
+  [[nodiscard]] static SampleOrder of(std::uint64_t hash, std::int32_t count);
+};
+
+/// How many experts a systematic sample draws whose chances add up to `sum`.
+[[nodiscard]] constexpr std::int64_t sample_size(std::int64_t sum, std::int64_t u) {
+  return (kFixedOne - 1 - u + sum) >> 32U;
+}
+
+/// Experts, of `count`, for which a point u, 1 + u, 2 + u, ... lies in their part of the running sum of `chance(e)`, in
+/// the order of the visit. Chances, 0 to 1, and `u` < 1 in fixed point. O(experts), without a branch for each.
+template <class Chance>
+void systematic_sample(std::int32_t count, const Chance& chance, std::int64_t u, const SampleOrder& order,
+                       std::vector<std::int32_t>& drawn) {
+  drawn.resize(static_cast<std::size_t>(count));
+  std::int32_t* next = drawn.data();
+  const auto size = static_cast<std::uint32_t>(count);
+  std::int64_t sum = kFixedOne - 1 - u;  // of what was visited, so that its whole part is ceil(sum - u)
+  const auto visit = [&](std::uint32_t expert) {
+    const std::int64_t after = sum + chance(expert);
+    *next = static_cast<std::int32_t>(expert);
+    next += (after >> 32U) - (sum >> 32U);
+    sum = after;
+  };
+  const auto wrapped = [size](std::uint32_t expert) {
+    const std::uint32_t less = expert - size;  // beyond 2^31 where nothing is to be wrapped
+    return less < expert ? less : expert;
+  };
+  // Four at a time, so that the number of one need not wait for that of the one before.
+  constexpr std::uint32_t kAtATime = 4;
+  std::array<std::uint32_t, kAtATime> experts{order.first};
+  for (std::uint32_t i = 1; i < kAtATime; ++i) experts[i] = wrapped(experts[i - 1] + order.step);
+  const std::uint32_t leap = order.step * kAtATime % size;
+  for (std::uint32_t j = kAtATime; j <= size; j += kAtATime) {
+    for (std::uint32_t& expert : experts) {
+      visit(expert);
+      expert = wrapped(expert + leap);
+    }
+  }
+  for (std::uint32_t i = 0; i < size % kAtATime; ++i) visit(experts[i]);
+  drawn.resize(static_cast<std::size_t>(next - drawn.data()));
+}
+
+/// The same of a list of chances.
+void systematic_sample(std::span<const std::int64_t> d, std::int64_t u, const SampleOrder& order,
+                       std::vector<std::int32_t>& drawn);
+
+/// Shares whole numbers by largest remainder. An object for its memory.
+class LargestRemainder {
+ public:
+  /// Whole numbers in the proportions of `weights` (> 0), whose sum is `total`, each from 1 to `most`:
+  /// size <= total <= size * most. Remainders are compared to a millionth; of equal ones the first counts. Returns
+  /// whether that decided anything: if not, the weights in any order give each the same part. O(n).
+  bool operator()(std::span<const double> weights, std::int64_t total, std::int64_t most,
+                  std::vector<std::int64_t>& parts);
+
+ private:
+  std::vector<std::int64_t> lacks_;  // of each part
+  std::vector<std::size_t> last_;    // those of which some get their share and some do not
+};
+
+}  // namespace spillway
