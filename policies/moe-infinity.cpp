@@ -14,7 +14,8 @@
 //   leaves      the least share * (1 - layer / layers), never an expert of the layer that runs
 //   compute     experts that are there, then the others as they arrive
 //   published   the public code loads nothing ahead for most models. The expert leaves that was used least since it was
-//               loaded; of equal ones the one with the lowest number, then of the first layer
+//               loaded, unless the running layer uses it; of equal ones the one with the lowest number, then of the
+//               first layer
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -105,6 +106,7 @@ class MoeInfinity final : public ExpertLayers {
   }
 
   void gate(std::int32_t layer, std::span<const ExpertUse> used, CopySink& sink) override {
+    if (used.empty()) return;  // an iteration without tokens predicts nothing
     running_ = layer;
     for (const ExpertUse& use : used) {
       const LayerExpert one{layer, use.expert};
@@ -122,7 +124,7 @@ class MoeInfinity final : public ExpertLayers {
         if (coming) {
           ++counts_.late;
         } else {
-          make_room();
+          make_room(used);
           counts_.demanded += experts().bytes;
           demanded_.push_back(one);
           load(sink, 1, experts().matrices);
@@ -145,25 +147,29 @@ class MoeInfinity final : public ExpertLayers {
   }
 
   /// A slot for an expert in demand.
-  void make_room() {
+  void make_room(std::span<const ExpertUse> used) {
     if (free_ > 0) {
       --free_;
       return;
     }
-    drop(published_ ? least_used() : *matrix().least(running_));
+    drop(published_ ? least_used(used) : *matrix().least(running_));
   }
   void drop(const LayerExpert& one) {
+    // Loaded ahead, it leaves before its layer.
+    if (std::erase(ahead_[static_cast<std::size_t>(one.layer)], one.expert) > 0) ++counts_.unused;
     state_[at(one)] = State::away;
     right_.remove(one);
     wrong_.remove(one);
   }
-  [[nodiscard]] LayerExpert least_used() const {
+  /// Experts that the running layer uses are locked.
+  [[nodiscard]] LayerExpert least_used(std::span<const ExpertUse> used) const {
     LayerExpert least;
     std::int64_t fewest = std::numeric_limits<std::int64_t>::max();
     for (std::int32_t expert = 0; expert < experts().count; ++expert) {
       for (std::int32_t layer = 0; layer < layers_; ++layer) {
         const LayerExpert one{layer, expert};
-        if (layer == running_ || state_[at(one)] != State::there || uses_[at(one)] >= fewest) continue;
+        if (state_[at(one)] != State::there || uses_[at(one)] >= fewest) continue;
+        if (layer == running_ && std::ranges::find(used, expert, &ExpertUse::expert) != used.end()) continue;
         least = one;
         fewest = uses_[at(one)];
       }
