@@ -9,8 +9,8 @@
 //               kinds, and every kind has been met before: once the routers of policy.matched_layers layers have
 //               chosen, the right matrix is found, and before that a wrong one. A batch has the mean of its requests'
 //   ahead       after each gate, experts of later layers in the order of share * (1 - (layer - running) / layers), one
-//               at a time, behind loads in demand. Each takes a free slot, or that of an expert less worth keeping.
-//               The first one that gets none ends it, until the next gate
+//               at a time, behind loads in demand. Each takes a free slot, or that of an expert less worth keeping;
+//               one that finds neither is passed over
 //   leaves      the least share * (1 - layer / layers), never an expert of the layer that runs
 //   compute     experts that are there, then the others as they arrive
 //   published   the public code loads nothing ahead for most models. The expert leaves that was used least since it was
@@ -193,8 +193,8 @@ class MoeInfinity final : public ExpertLayers {
 
   void load_ahead(CopySink& sink) {
     if (exhausted_ || loads() > arrived()) return;
-    const std::optional<LayerExpert> wanted = matrix().most(running_);
-    exhausted_ = !wanted || !take_slot(*wanted);
+    const std::optional<LayerExpert> wanted = take_slot();
+    exhausted_ = !wanted;
     if (exhausted_) return;
     state_[at(*wanted)] = State::coming;
     uses_[at(*wanted)] = 0;
@@ -203,18 +203,19 @@ class MoeInfinity final : public ExpertLayers {
     counts_.prefetched += experts().bytes;
     load(sink, 1, experts().matrices);
   }
-  [[nodiscard]] bool take_slot(const LayerExpert& wanted) {
+  /// The expert that is loaded ahead next, if there is a slot for it.
+  [[nodiscard]] std::optional<LayerExpert> take_slot() {
     if (free_ > 0) {
-      --free_;
-      return true;
+      const std::optional<LayerExpert> wanted = matrix().most(running_, 0.0);
+      if (wanted) --free_;
+      return wanted;
     }
     const std::optional<LayerExpert> least = matrix().least(running_);
-    const auto worth = [this](const LayerExpert& one) {
-      return keep_priority(matrix().share(one), one.layer, layers_);
-    };
-    if (!least || worth(*least) >= worth(wanted)) return false;
-    drop(*least);
-    return true;
+    if (!least) return std::nullopt;
+    const double worth = keep_priority(matrix().share(*least), least->layer, layers_);
+    const std::optional<LayerExpert> wanted = matrix().most(running_, worth);
+    if (wanted) drop(*least);
+    return wanted;
   }
 
   bool published_;

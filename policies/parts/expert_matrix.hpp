@@ -105,8 +105,10 @@ class ExpertMatrix {
     }
     return least;
   }
-  /// The absent expert that is most worth loading, of the layers after `running`; likewise. Amortised O(layers).
-  [[nodiscard]] std::optional<LayerExpert> most(std::int32_t running) {
+  /// The absent expert that is most worth loading, of the layers after `running` and of those that are more worth
+  /// keeping than `kept`, such as what would have to leave; likewise. Every expert is more worth than 0. Amortised
+  /// O(layers).
+  [[nodiscard]] std::optional<LayerExpert> most(std::int32_t running, double kept) {
     std::optional<LayerExpert> most;
     double highest = 0.0;
     for (std::int32_t l = running + 1; l < layers_; ++l) {
@@ -114,6 +116,7 @@ class ExpertMatrix {
       while (row.first_absent < experts_ && row.present[row.first_absent]) ++row.first_absent;
       if (row.first_absent == experts_) continue;
       const LayerExpert one{l, row.order[row.first_absent]};
+      if (keep_priority(share(one), l, layers_) <= kept) continue;
       const double worth = load_priority(share(one), l, running, layers_);
       if (!most || worth > highest) {
         most = one;

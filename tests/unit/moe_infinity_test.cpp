@@ -27,11 +27,13 @@ TEST(ExpertMatrix, PrioritiesOfThePaper) {
   });
   EXPECT_EQ(matrix.least(1), (LayerExpert{3, 0}));      // .225 of .25, .4, .225
   EXPECT_EQ(matrix.least(3), (LayerExpert{0, 0}));      // never of the running layer
-  EXPECT_EQ(matrix.most(0), (LayerExpert{1, 1}));   // .375; (2, 1) is present
+  EXPECT_EQ(matrix.most(0, 0.0), (LayerExpert{1, 1}));  // .375; (2, 1) is present
   matrix.remove({2, 1});
-  EXPECT_EQ(matrix.most(0), (LayerExpert{2, 1}));  // .4
-  EXPECT_EQ(matrix.most(3), std::nullopt);         // no later layer
+  EXPECT_EQ(matrix.most(0, 0.0), (LayerExpert{2, 1}));  // .4
+  EXPECT_EQ(matrix.most(3, 0.0), std::nullopt);         // no later layer
   matrix.remove({3, 0});
+  EXPECT_EQ(matrix.most(2, 0.22), (LayerExpert{3, 0}));  // worth keeping .225
+  EXPECT_EQ(matrix.most(2, 0.23), std::nullopt);
   matrix.remove({0, 0});
   EXPECT_EQ(matrix.least(1), std::nullopt);
 }
@@ -82,6 +84,15 @@ TEST(MoeInfinity, LoadsAheadByTheMatrixOfTheRequest) {
   EXPECT_EQ(figures.at("prefetched_expert_bytes"), 3000.0);
   EXPECT_EQ(figures.at("unused_prefetches"), 0.0);
   EXPECT_NEAR(figures.at("gpu_expert_seconds"), 8e-6, 1e-8);  // eight experts
+}
+
+// (1, 0) is worth keeping .45, so gate 0 at 1 loads nothing. At gate 1, at 3, (3, 0) is the most worth loading, .9 / 2,
+// but its .225 of keeping are less than the .24 of (0, 0). (2, 0), .5 * 3/4, is worth keeping .25 and is loaded, 3-7.
+// Gate 2 at 5 waits, computed 7-8. Gate 3 at 9: (3, 0) in place of (2, 0), 9-13, computed to 14.
+TEST(MoeInfinity, AnExpertThatIsNotWorthASlotIsPassedOver) {
+  FourLayers run(4, {{{0.24, 0.36, 0.4}, {0.6, 0.2, 0.2}, {0.5, 0.3, 0.2}, {0.9, 0.05, 0.05}}}, {});
+  EXPECT_NEAR(run.token({0, 0, 0, 0}), 14.0, 0.01);
+  EXPECT_EQ(run.figures().at("prefetched_expert_bytes"), 1000.0);
 }
 
 // Matched after two layers. At gate 0 the other kind's (2, 0), .8 / 2, takes the slot of (1, 0): 1-5. Gate 1 at 3: (1,
