@@ -9,13 +9,13 @@
 //               kinds, and every kind has been met before: once the routers of policy.matched_layers layers have
 //               chosen, the right matrix is found, and before that a wrong one. A batch has the mean of its requests'
 //   ahead       after each gate, experts of later layers in the order of share * (1 - (layer - running) / layers), one
-//               at a time, behind loads in demand. Each takes a free slot, or that of an expert less worth keeping;
-//               one that finds neither is passed over
+//               at a time, behind loads in demand. Each takes a free slot, or that of an expert less worth
+//               keeping; one that finds neither is passed over
 //   leaves      the least share * (1 - layer / layers), never an expert of the layer that runs
 //   compute     experts that are there, then the others as they arrive
-//   published   the public code loads nothing ahead for most models. The expert leaves that was used least since it was
-//               loaded, unless the running layer uses it; of equal ones the one with the lowest number, then of the
-//               first layer
+//   published   the public code loads nothing ahead for most models. The expert leaves that was used least since it
+//               was loaded, unless the running layer uses it; of equal ones the one with the lowest number, then of
+//               the first layer
 #include <fmt/format.h>
 
 #include <algorithm>

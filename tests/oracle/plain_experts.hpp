@@ -4,38 +4,41 @@
 // Readings, where the rules are silent
 //  * A copy that ends at the instant of a gate has arrived, and the next copy has started.
 //  * Dense layers have no gate. "The next layer" is the next one that has experts.
-//  * 8.2, 8.5: copies never wait for a slot, even if a layer uses more experts than it has slots. 8.3 has a slot for
-//    each expert of a layer and one more, so a load always finds one.
+//  * 8.2, 8.5: copies never wait for a slot, even if a layer uses more experts than it has slots. 8.3 has a slot
+//    for each expert of a layer and one more, so a load always finds one.
 //  * 8.2: an expert is one copy, elsewhere one copy for each matrix. A prompt of 8.1 copies the experts of a layer
 //    together, one copy for each matrix.
-//  * 8.2 to 8.5: the GPU computes one expert after the other; 8.1: all of a layer at once, with their weights read or
-//    all their arithmetic as the longer part. The CPU computes all of a layer at once, except in 8.4.
-//  * 8.2: "Prefill: none, since all experts are active" is read by its reason: nothing is loaded ahead where a layer
-//    uses all of its experts, in a prompt or not. A prompt that leaves some out loads ahead.
-//  * 8.2: a load ahead in use that has not started is a load like any other: in the order of numbers, and demanded.
-//    What has been loaded ahead is used after the residents, in the order of arrival.
+//  * 8.2 to 8.5: the GPU computes one expert after the other; 8.1: all of a layer at once, with their weights read
+//    or all their arithmetic as the longer part. The CPU computes all of a layer at once, except in 8.4.
+//  * 8.2: "Prefill: none, since all experts are active" is read by its reason: nothing is loaded ahead where a
+//    layer uses all of its experts, in a prompt or not. A prompt that leaves some out loads ahead.
+//  * 8.2: a load ahead in use that has not started is a load like any other: in the order of numbers, and
+//    demanded. What has been loaded ahead is used after the residents, in the order of arrival.
 //  * 8.3: at first the experts of the first layers are there, by number. They compute as in 8.2: what is there by
 //    number, then in the order of arrival. An expert on its way does not leave.
-//  * 8.3: "a wrong one" is the matrix of the next kind of requests. A batch has the mean of its requests' matrices, by
-//    tokens. Shares are rounded to a billionth. Of equal experts of a layer the one with the lowest number is loaded
-//    first, and leaves last.
-//  * 8.3, step 1: the matched layers count with the one whose gate has opened. The layer that runs is the one of the
-//    last gate, until the next one. So nothing is loaded ahead between the last gate of an iteration and the next.
-//  * 8.3, step 2: the order is that of step 1, the worth of a slot that of step 3. An expert that is not worth a slot
-//    is passed over for one that is. One is loaded at a time, so a gate may change what comes next.
-//  * 8.3: a load ahead is for nothing if the router of its layer does not choose it, or if it has left before that.
-//  * 8.3, public code: locked is what the running layer uses, from its gate on. Its other experts may leave. Uses count
-//    from when an expert has come, this one included. They are 0 at first.
-//  * 8.5: GPU and CPU compute side by side. Uploads start when the layer has ended, the most tokens first. They take
-//    their slots then, also that of an expert on its way, and are missing until they have arrived.
-//  * 8.1: the draw has no router weights. Of a layer's experts on the CPU, by number, the expected number of those that
-//    may wait is deferred, rounded to the nearest: one with n tokens may wait with probability (d / k)^n.
-//  * 8.1, step 4: in the recurrence every layer waits for the way to the CPU and back. A layer that has no immediate
-//    expert there, with deferred ones or none, and comes after a layer without deferred ones, waits for no outputs.
+//  * 8.3: "a wrong one" is the matrix of the next kind of requests. A batch has the mean of its requests'
+//    matrices, by tokens. Shares are rounded to a billionth. Of equal experts of a layer the one with the lowest
+//    number is loaded first, and leaves last.
+//  * 8.3, step 1: the matched layers count with the one whose gate has opened. The layer that runs is the one of
+//    the last gate, until the next one. So nothing is loaded ahead between the last gate of an iteration and the
+//    next.
+//  * 8.3, step 2: the order is that of step 1, the worth of a slot that of step 3. An expert that is not worth a
+//    slot is passed over for one that is. One is loaded at a time, so a gate may change what comes next.
+//  * 8.3: a load ahead is for nothing if the router of its layer does not choose it, or if it has left before
+//    that.
+//  * 8.3, public code: locked is what the running layer uses, from its gate on. Its other experts may leave. Uses
+//    count from when an expert has come, this one included. They are 0 at first.
+//  * 8.5: GPU and CPU compute side by side. Uploads start when the layer has ended, the most tokens first. They
+//    take their slots then, also that of an expert on its way, and are missing until they have arrived.
+//  * 8.1: the draw has no router weights. Of a layer's experts on the CPU, by number, the expected number of those
+//    that may wait is deferred, rounded to the nearest: one with n tokens may wait with probability (d / k)^n.
+//  * 8.1, step 4: in the recurrence every layer waits for the way to the CPU and back. A layer that has no
+//    immediate expert there, with deferred ones or none, and comes after a layer without deferred ones, waits for
+//    no outputs.
 //  * 8.1: a prompt that uses fewer experts than a layer has slots leaves the slots as they are.
 //  * 8.4, 8.5: outputs of the CPU and copies of experts use one link, in the order in which they are ready.
-//  * 8.4, step 4: its sum has transfers of hidden states for each expert on the CPU. Here those of all of a layer's go
-//    there together and come back together, and the threads start once.
+//  * 8.4, step 4: its sum has transfers of hidden states for each expert on the CPU. Here those of all of a
+//    layer's go there together and come back together, and the threads start once.
 #pragma once
 
 #include <cstdint>

@@ -1,15 +1,16 @@
-// The policies that leave whole tensors of layers on the host, by the rules of shared/experts.md, 8.5, as recurrences
-// over whole nanoseconds. It shares no code with policies/ or sim/exec/. Experts are not placed one by one here, so a
-// model may be dense, and its layers may differ.
+// The policies that leave whole tensors of layers on the host, by the rules of shared/experts.md, 8.5, as
+// recurrences over whole nanoseconds. It shares no code with policies/ or sim/exec/. Experts are not placed one by
+// one here, so a model may be dense, and its layers may differ.
 //
 // Readings, where the rules are silent
-//  * Each tensor is one copy with a launch of its own. The tensors of a layer cross the link together. Reads in place
-//    launch nothing.
+//  * Each tensor is one copy with a launch of its own. The tensors of a layer cross the link together. Reads in
+//    place launch nothing.
 //  * An expert tensor is read in place in the share of its experts that the iteration uses; all other tensors as a
 //    whole. Bytes and times are rounded to the nearest for each layer.
-//  * "Layer" counts all layers of the model. A layer without a tensor that may leave is none of the offloaded layers,
-//    wherever it is in its group.
+//  * "Layer" counts all layers of the model. A layer without a tensor that may leave is none of the offloaded
+//    layers, wherever it is in its group.
 //  * A copy that ends at the instant at which a layer wants to start has arrived.
+//  * Slots are taken in turn. That is "slot j mod p" where p divides the number of offloaded layers.
 //  * More slots than offloaded layers: (j + p) mod N all the same, so a layer that is in a slot is copied again.
 #pragma once
 
@@ -49,8 +50,8 @@ struct PlainOffloadCounts {
   std::int64_t spare = 0;     // there are more slots than offloaded layers
 };
 
-/// `budget`: bytes, of which the last tensor may exceed. `in_place`: the GPU reads the host, `faster` / `slower` times
-/// as fast as a copy.
+/// `budget`: bytes, of which the last tensor may exceed. `in_place`: the GPU reads the host, `faster` / `slower`
+/// times as fast as a copy.
 class PlainUva {
  public:
   PlainUva(PlainOffloadModel model, std::int64_t budget, bool in_place, std::int64_t faster, std::int64_t slower);

@@ -92,8 +92,9 @@ PlainExpertModel random_model(Random& random) {
   return model;
 }
 
-/// Requests of one to three kinds. Those of the first one like the experts that the routers like at first. Experts of a
-/// layer may be equally popular. Those of different layers are not, so that no order hangs on how a product is rounded.
+/// Requests of one to three kinds. Those of the first one like the experts that the routers like at first. Experts
+/// of a layer may be equally popular. Those of different layers are not, so that no order hangs on how a product
+/// is rounded.
 void add_kinds(Random& random, PlainExpertModel& model) {
   const std::int64_t kinds = random.in(1, 3);
   for (std::int64_t kind = 0; kind < kinds; ++kind) {
@@ -141,11 +142,11 @@ class RandomRouters {
   }
 
  private:
-  /// Of the tokens, by kind: most often all are of one.
+  /// Of the tokens, by kind: often all are of one.
   std::vector<double> shares() {
     std::vector<double> shares(model_.kinds.size());
     if (random_.one_in(2)) {
-      shares.front() = 1.0;
+      shares[static_cast<std::size_t>(random_.one_in(2) ? 0 : random_.in(0, std::ssize(shares) - 1))] = 1.0;
       return shares;
     }
     for (double& share : shares) share = static_cast<double>(random_.in(1, 1000));

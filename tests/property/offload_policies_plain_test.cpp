@@ -1,5 +1,5 @@
-// The policies that leave tensors of layers on the host against the recurrences of tests/oracle/plain_offload.hpp, to
-// the nanosecond, on random models: dense ones, mixtures of experts, and layers that differ.
+// The policies that leave tensors of layers on the host against the recurrences of tests/oracle/plain_offload.hpp,
+// to the nanosecond, on random models: dense ones, mixtures of experts, and layers that differ.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -39,7 +39,8 @@ class Random {
   std::mt19937_64 engine_;
 };
 
-/// Small whole numbers, so that many events fall on one instant, or larger ones. Layers are alike, or each is drawn.
+/// Small whole numbers, so that many events fall on one instant, or larger ones. Layers are alike, or each is
+/// drawn.
 PlainOffloadModel random_model(Random& random) {
   const std::int64_t scale = random.one_in(2) ? 1 : random.in(2, 100);
   const bool dense = random.one_in(3);
@@ -54,9 +55,10 @@ PlainOffloadModel random_model(Random& random) {
   model.launch = random.one_in(2) ? 0 : random.in(1, 2 * scale);
   const std::int64_t layers = random.in(1, 12);
   const bool alike = random.one_in(3);
+  const bool same_time = random.one_in(2);
   for (std::int64_t l = 0; l < layers; ++l) {
     model.tensors.push_back(alike && l > 0 ? model.tensors.front() : tensors());
-    model.compute.push_back(alike && l > 0 ? model.compute.front() : random.in(0, longest));
+    model.compute.push_back(same_time && l > 0 ? model.compute.front() : random.in(0, longest));
   }
   const bool has_experts = std::any_of(model.tensors.begin(), model.tensors.end(), [](const auto& layer) {
     return std::any_of(layer.begin(), layer.end(), [](const PlainTensor& tensor) { return tensor.experts; });
@@ -71,8 +73,12 @@ std::int64_t used_by(std::int64_t tokens) { return std::min(kExperts, 3 * tokens
 class Bench {
  public:
   Bench(const std::string& policy, const PlainOffloadModel& model, Overrides overrides)
-      : times_(static_cast<std::int32_t>(model.tensors.size()), Duration(1), 1e9, Duration(model.launch)),
+      : times_(static_cast<std::int32_t>(model.tensors.size()), Duration(model.compute.front()), 1e9,
+               Duration(model.launch)),
         bench_(policy, times_, deployment_of(model), with_params(model, std::move(overrides))) {
+    // Layers of one time take the executor's way past those that start no copy.
+    const auto differs = [&](std::int64_t time) { return time != model.compute.front(); };
+    if (std::none_of(model.compute.begin(), model.compute.end(), differs)) return;
     for (const std::int64_t time : model.compute) bench_.layer_times.emplace_back(time);
   }
   ExpertBench& operator*() { return bench_; }
@@ -223,7 +229,7 @@ void expect_met(const Cases& cases, std::initializer_list<Path> paths, std::int6
 TEST(PlainOffload, VllmUva) { expect_met(run_cases(uva_case), {kHost, kSplit, kOvershot, kInPart, kUnequal}, 10); }
 
 TEST(PlainOffload, VllmPrefetch) {
-  expect_met(run_cases(prefetch_case), {kHost, kWaited, kArrived, kQueued, kRanOn, kUnequal, kTurned, kSpare}, 10);
+  expect_met(run_cases(prefetch_case), {kHost, kWaited, kArrived, kQueued, kRanOn, kUnequal, kTurned, kSpare}, 20);
 }
 
 }  // namespace

@@ -86,19 +86,19 @@ TEST(MoeInfinity, LoadsAheadByTheMatrixOfTheRequest) {
   EXPECT_NEAR(figures.at("gpu_expert_seconds"), 8e-6, 1e-8);  // eight experts
 }
 
-// (1, 0) is worth keeping .45, so gate 0 at 1 loads nothing. At gate 1, at 3, (3, 0) is the most worth loading, .9 / 2,
-// but its .225 of keeping are less than the .24 of (0, 0). (2, 0), .5 * 3/4, is worth keeping .25 and is loaded, 3-7.
-// Gate 2 at 5 waits, computed 7-8. Gate 3 at 9: (3, 0) in place of (2, 0), 9-13, computed to 14.
+// (1, 0) is worth keeping .45, so gate 0 at 1 loads nothing. At gate 1, at 3, (3, 0) is the most worth loading, .9
+// / 2, but its .225 of keeping are less than the .24 of (0, 0). (2, 0), .5 * 3/4, is worth keeping .25 and is
+// loaded, 3-7. Gate 2 at 5 waits, computed 7-8. Gate 3 at 9: (3, 0) in place of (2, 0), 9-13, computed to 14.
 TEST(MoeInfinity, AnExpertThatIsNotWorthASlotIsPassedOver) {
   FourLayers run(4, {{{0.24, 0.36, 0.4}, {0.6, 0.2, 0.2}, {0.5, 0.3, 0.2}, {0.9, 0.05, 0.05}}}, {});
   EXPECT_NEAR(run.token({0, 0, 0, 0}), 14.0, 0.01);
   EXPECT_EQ(run.figures().at("prefetched_expert_bytes"), 1000.0);
 }
 
-// Matched after two layers. At gate 0 the other kind's (2, 0), .8 / 2, takes the slot of (1, 0): 1-5. Gate 1 at 3: (1,
-// 1) takes that of (0, 0), 5-9, computed to 10. At 9 the right (2, 1), .4, takes the slot of (2, 0), now .05: 9-13.
-// Gate 2 at 11 needs (2, 0) after all, 13-17, computed to 18, in place of (1, 1), .3; (2, 1) was for nothing as well.
-// Gate 3 at 19: (3, 2) in place of (2, 0), 19-23, computed to 24.
+// Matched after two layers. At gate 0 the other kind's (2, 0), .8 / 2, takes the slot of (1, 0): 1-5. Gate 1 at 3:
+// (1, 1) takes that of (0, 0), 5-9, computed to 10. At 9 the right (2, 1), .4, takes the slot of (2, 0), now .05:
+// 9-13. Gate 2 at 11 needs (2, 0) after all, 13-17, computed to 18, in place of (1, 1), .3; (2, 1) was for nothing
+// as well. Gate 3 at 19: (3, 2) in place of (2, 0), 19-23, computed to 24.
 TEST(MoeInfinity, AnExpertThatLeavesBeforeItsLayerWasForNothing) {
   const Rows mine{{0.25, 0.35, 0.4}, {0.2, 0.4, 0.4}, {0.1, 0.8, 0.1}, {0.05, 0.05, 0.9}};
   const Rows other{{0.25, 0.35, 0.4}, {0.2, 0.4, 0.4}, {0.8, 0.1, 0.1}, {0.05, 0.05, 0.9}};
