@@ -9,19 +9,21 @@
 //               kinds, and every kind has been met before: once the routers of policy.matched_layers layers have
 //               chosen, the right matrix is found, and before that a wrong one. A batch has the mean of its requests'
 //   ahead       after each gate, experts of later layers in the order of share * (1 - (layer - running) / layers), one
-//               at a time, behind loads in demand. Each takes a free slot, or that of an expert less worth keeping.
-//               The first one that gets none ends it, until the next gate
+//               at a time, behind loads in demand. Each takes a free slot, or that of an expert less worth
+//               keeping; one that finds neither is passed over
 //   leaves      the least share * (1 - layer / layers), never an expert of the layer that runs
 //   compute     experts that are there, then the others as they arrive
-//   published   the public code loads nothing ahead for most models. The expert leaves that was used least since it was
-//               loaded; of equal ones the one with the lowest number, then of the first layer
+//   published   the public code loads nothing ahead for most models. The expert leaves that was used least since it
+//               was loaded, unless the running layer uses it; of equal ones the one with the lowest number, then of
+//               the first layer
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <memory>
 #include <optional>
+#include <set>
+#include <span>
 #include <vector>
 
 #include "policies/parts/expert_layers.hpp"
@@ -50,8 +52,9 @@ class MoeInfinity final : public ExpertLayers {
         state_(static_cast<std::size_t>(experts().all())),
         uses_(state_.size()),
         shares_(static_cast<std::size_t>(activation().patterns()), -1.0),
-        right_(layers_, experts().count),
-        wrong_(layers_, experts().count),
+        stored_(shares_.size()),
+        right_(layers_, experts().count, of_kind(0)),
+        wrong_(layers_, experts().count, of_kind(0)),
         ahead_(static_cast<std::size_t>(layers_)) {
     // At first those of the first layers are there.
     for (std::int32_t layer = 0; layer < layers_; ++layer) {
@@ -69,6 +72,12 @@ class MoeInfinity final : public ExpertLayers {
 
  private:
   enum class State : std::uint8_t { away, coming, there };
+  struct Used {
+    std::int64_t uses = 0;
+    std::int32_t expert = 0;
+    std::int32_t layer = 0;
+    auto operator<=>(const Used&) const = default;
+  };
 
   [[nodiscard]] std::size_t at(const LayerExpert& one) const {
     return static_cast<std::size_t>(one.layer) * static_cast<std::size_t>(experts().count) +
@@ -83,35 +92,58 @@ class MoeInfinity final : public ExpertLayers {
       changed |= std::exchange(shares_[static_cast<std::size_t>(kind)], share) != share;
     }
     if (!changed) return;
-    const std::int32_t kinds = activation().patterns();
-    const auto of = [&](std::int32_t layer, std::int32_t expert, std::int32_t mistaken) {
-      double sum = 0.0;
-      for (std::int32_t kind = 0; kind < kinds; ++kind) {
-        sum += shares_[static_cast<std::size_t>(kind)] *
-               activation().popularity_in((kind + mistaken) % kinds, layer, expert);
-      }
-      // To a billionth: equal ones are equal on every machine.
-      return std::round(sum / experts().top_k * 1e9) * 1e-9;
-    };
-    right_.set([&](std::int32_t layer, std::int32_t expert) { return of(layer, expert, 0); });
-    wrong_.set([&](std::int32_t layer, std::int32_t expert) { return of(layer, expert, 1); });
+    const auto only = std::ranges::find(shares_, 1.0);
+    if (only != shares_.end()) {
+      const auto kind = static_cast<std::int32_t>(only - shares_.begin());
+      right_.set(of_kind(kind));
+      wrong_.set(of_kind((kind + 1) % activation().patterns()));
+      return;
+    }
+    mixed_ = {shares_of(shares_, 0), shares_of(shares_, 1)};
+    right_.set(mixed_.front());
+    wrong_.set(mixed_.back());
+  }
+  /// A matrix as it was stored.
+  [[nodiscard]] const ExpertShares& of_kind(std::int32_t kind) {
+    std::optional<ExpertShares>& stored = stored_[static_cast<std::size_t>(kind)];
+    if (!stored) {
+      std::vector<double> alone(shares_.size());
+      alone[static_cast<std::size_t>(kind)] = 1.0;
+      stored = shares_of(alone, 0);
+    }
+    return *stored;
+  }
+  /// What requests of these kinds use, if each is mistaken for one of a kind that is so many further on.
+  [[nodiscard]] ExpertShares shares_of(std::span<const double> kinds, std::int32_t mistaken) const {
+    const std::int32_t patterns = activation().patterns();
+    return {layers_, experts().count, [&](std::int32_t layer, std::int32_t expert) {
+              double sum = 0.0;
+              for (std::int32_t kind = 0; kind < patterns; ++kind) {
+                const double share = kinds[static_cast<std::size_t>(kind)];
+                if (share > 0.0) sum += share * activation().popularity_in((kind + mistaken) % patterns, layer, expert);
+              }
+              // To a billionth: equal ones are equal on every machine.
+              return std::round(sum / experts().top_k * 1e9) * 1e-9;
+            }};
   }
   [[nodiscard]] ExpertMatrix& matrix() { return running_ + 1 >= matched_ ? right_ : wrong_; }
 
   void arrive(const LayerExpert& one) {
     state_[at(one)] = State::there;
+    if (published_) by_use_.insert({uses_[at(one)], one.expert, one.layer});
     right_.add(one);
     wrong_.add(one);
   }
 
   void gate(std::int32_t layer, CopySink& sink) override {
     const std::span<const ExpertUse> used = activation().layer(layer);
+    if (used.empty()) return;  // an iteration without tokens predicts nothing
     running_ = layer;
     for (const ExpertUse& use : used) {
       const LayerExpert one{layer, use.expert};
       if (state_[at(one)] != State::there) continue;
       ++counts_.resident;
-      ++uses_[at(one)];
+      count_use(one);
       compute(1, use.tokens);
     }
     judge(layer, used);
@@ -123,7 +155,7 @@ class MoeInfinity final : public ExpertLayers {
         if (coming) {
           ++counts_.late;
         } else {
-          make_room();
+          make_room(used);
           counts_.demanded += experts().bytes;
           demanded_.push_back(one);
           load(sink, 1, experts().matrices);
@@ -140,36 +172,40 @@ class MoeInfinity final : public ExpertLayers {
   void judge(std::int32_t layer, std::span<const ExpertUse> used) {
     std::vector<std::int32_t>& ahead = ahead_[static_cast<std::size_t>(layer)];
     for (const std::int32_t expert : ahead) {
-      if (std::ranges::find(used, expert, &ExpertUse::expert) == used.end()) ++counts_.unused;
+      if (!std::ranges::binary_search(used, expert, {}, &ExpertUse::expert)) ++counts_.unused;
     }
     ahead.clear();
   }
 
   /// A slot for an expert in demand.
-  void make_room() {
+  void make_room(std::span<const ExpertUse> used) {
     if (free_ > 0) {
       --free_;
       return;
     }
-    drop(published_ ? least_used() : *matrix().least(running_));
+    drop(published_ ? least_used(used) : *matrix().least(running_));
   }
   void drop(const LayerExpert& one) {
+    // Loaded ahead, it leaves before its layer.
+    if (std::erase(ahead_[static_cast<std::size_t>(one.layer)], one.expert) > 0) ++counts_.unused;
     state_[at(one)] = State::away;
+    if (published_) by_use_.erase({uses_[at(one)], one.expert, one.layer});
     right_.remove(one);
     wrong_.remove(one);
   }
-  [[nodiscard]] LayerExpert least_used() const {
-    LayerExpert least;
-    std::int64_t fewest = std::numeric_limits<std::int64_t>::max();
-    for (std::int32_t expert = 0; expert < experts().count; ++expert) {
-      for (std::int32_t layer = 0; layer < layers_; ++layer) {
-        const LayerExpert one{layer, expert};
-        if (layer == running_ || state_[at(one)] != State::there || uses_[at(one)] >= fewest) continue;
-        least = one;
-        fewest = uses_[at(one)];
-      }
-    }
-    return least;
+  void count_use(const LayerExpert& one) {
+    std::int64_t& uses = uses_[at(one)];
+    if (published_) by_use_.erase({uses, one.expert, one.layer});
+    ++uses;
+    if (published_) by_use_.insert({uses, one.expert, one.layer});
+  }
+  /// Experts that the running layer uses are locked.
+  [[nodiscard]] LayerExpert least_used(std::span<const ExpertUse> used) const {
+    const auto locked = [&](const Used& one) {
+      return one.layer == running_ && std::ranges::binary_search(used, one.expert, {}, &ExpertUse::expert);
+    };
+    const auto least = std::ranges::find_if_not(by_use_, locked);
+    return {least->layer, least->expert};
   }
 
   void loaded(std::int64_t /*ticket*/, CopySink& sink) override {
@@ -188,8 +224,8 @@ class MoeInfinity final : public ExpertLayers {
 
   void load_ahead(CopySink& sink) {
     if (exhausted_ || loads() > arrived()) return;
-    const std::optional<LayerExpert> wanted = matrix().most(running_);
-    exhausted_ = !wanted || !take_slot(*wanted);
+    const std::optional<LayerExpert> wanted = take_slot();
+    exhausted_ = !wanted;
     if (exhausted_) return;
     state_[at(*wanted)] = State::coming;
     uses_[at(*wanted)] = 0;
@@ -198,18 +234,19 @@ class MoeInfinity final : public ExpertLayers {
     counts_.prefetched += experts().bytes;
     load(sink, 1, experts().matrices);
   }
-  [[nodiscard]] bool take_slot(const LayerExpert& wanted) {
+  /// The expert that is loaded ahead next, if there is a slot for it.
+  [[nodiscard]] std::optional<LayerExpert> take_slot() {
     if (free_ > 0) {
-      --free_;
-      return true;
+      const std::optional<LayerExpert> wanted = matrix().most(running_, 0.0);
+      if (wanted) --free_;
+      return wanted;
     }
     const std::optional<LayerExpert> least = matrix().least(running_);
-    const auto worth = [this](const LayerExpert& one) {
-      return keep_priority(matrix().share(one), one.layer, layers_);
-    };
-    if (!least || worth(*least) >= worth(wanted)) return false;
-    drop(*least);
-    return true;
+    if (!least) return std::nullopt;
+    const double worth = keep_priority(matrix().share(*least), least->layer, layers_);
+    const std::optional<LayerExpert> wanted = matrix().most(running_, worth);
+    if (wanted) drop(*least);
+    return wanted;
   }
 
   bool published_;
@@ -219,7 +256,10 @@ class MoeInfinity final : public ExpertLayers {
   std::int64_t free_;  // slots
   std::vector<State> state_;
   std::vector<std::int64_t> uses_;  // of each expert since it was loaded
+  std::set<Used> by_use_{};         // with variant=published: those that are there, the first one leaves first
   std::vector<double> shares_;      // of the iteration's tokens, by kind of request
+  std::vector<std::optional<ExpertShares>> stored_;  // of each kind
+  std::vector<ExpertShares> mixed_{};                // of an iteration's kinds, and of those that they are mistaken for
   ExpertMatrix right_;
   ExpertMatrix wrong_;
   std::int32_t running_ = 0;

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <limits>
 #include <numeric>
 #include <optional>
 #include <vector>
@@ -31,113 +33,143 @@ struct LayerExpert {
   return (share + kLeast) * (1.0 - static_cast<double>(layer) / static_cast<double>(layers));
 }
 
-/// Shares of every expert, each row adding up to 1, and which of the experts are present.
-class ExpertMatrix {
+/// Shares of every expert, each row adding up to 1, and the experts of each row by their share, the largest first.
+class ExpertShares {
  public:
-  ExpertMatrix(std::int32_t layers, std::int32_t experts)
-      : layers_(layers), experts_(static_cast<std::size_t>(experts)), rows_(static_cast<std::size_t>(layers)) {
-    for (Row& row : rows_) {
-      row.shares.assign(experts_, 0.0);
-      row.order.resize(experts_);
-      row.position.resize(experts_);
+  /// `share(layer, expert)`. O(layers * experts * log experts).
+  template <class Share>
+  ExpertShares(std::int32_t layers, std::int32_t experts, const Share& share) {
+    const auto count = static_cast<std::size_t>(experts);
+    rows_.resize(static_cast<std::size_t>(layers));
+    for (std::int32_t l = 0; l < layers; ++l) {
+      Row& row = rows_[static_cast<std::size_t>(l)];
+      row.shares.resize(count);
+      for (std::int32_t e = 0; e < experts; ++e) row.shares[static_cast<std::size_t>(e)] = share(l, e);
+      row.order.resize(count);
       std::iota(row.order.begin(), row.order.end(), 0);
-      std::iota(row.position.begin(), row.position.end(), std::size_t{0});
-      row.present.assign(experts_, false);
+      std::ranges::stable_sort(row.order, std::ranges::greater{},
+                               [&](std::int32_t e) { return row.shares[static_cast<std::size_t>(e)]; });
+      row.position.resize(count);
+      for (std::size_t i = 0; i < count; ++i) row.position[static_cast<std::size_t>(row.order[i])] = i;
     }
   }
+  struct Row {
+    std::vector<double> shares{};         // by expert
+    std::vector<std::int32_t> order{};    // experts
+    std::vector<std::size_t> position{};  // by expert, in `order`
+  };
+  [[nodiscard]] const Row& row(std::int32_t layer) const { return rows_[static_cast<std::size_t>(layer)]; }
 
-  /// `share(layer, expert)`: the matrix from now on. O(layers * experts * log experts).
-  template <class Share>
-  void set(const Share& share) {
+ private:
+  std::vector<Row> rows_;
+};
+
+/// Which experts are present, and which of them are worth most and least by shares that may change.
+class ExpertMatrix {
+ public:
+  /// At first none is present. `shares` must outlive it, or the next set().
+  ExpertMatrix(std::int32_t layers, std::int32_t experts, const ExpertShares& shares)
+      : layers_(layers), experts_(static_cast<std::size_t>(experts)), rows_(static_cast<std::size_t>(layers)) {
+    for (std::int32_t distance = 0; distance <= layers; ++distance) {
+      nearness_.push_back(load_priority(1.0, distance, 0, layers));
+    }
+    for (Row& row : rows_) row.present.assign(experts_, 0);
+    set(shares);
+  }
+
+  /// From now on these shares count. O(layers), and what settling their cursors takes: at most O(layers * experts).
+  void set(const ExpertShares& shares) {
+    shares_ = &shares;
     for (std::int32_t l = 0; l < layers_; ++l) {
       Row& row = at(l);
-      for (std::size_t e = 0; e < experts_; ++e) row.shares[e] = share(l, static_cast<std::int32_t>(e));
-      std::vector<std::int32_t> by_share(experts_);
-      std::iota(by_share.begin(), by_share.end(), 0);
-      std::ranges::stable_sort(by_share, [&](std::int32_t a, std::int32_t b) {
-        return row.shares[static_cast<std::size_t>(a)] > row.shares[static_cast<std::size_t>(b)];
-      });
-      std::vector<bool> present(experts_);
-      for (std::size_t i = 0; i < experts_; ++i) present[static_cast<std::size_t>(row.order[i])] = row.present[i];
-      row.order = by_share;
-      row.end = 0;
-      for (std::size_t i = 0; i < experts_; ++i) {
-        row.position[static_cast<std::size_t>(by_share[i])] = i;
-        row.present[i] = present[static_cast<std::size_t>(by_share[i])];
-        if (row.present[i]) row.end = i + 1;
-      }
+      row.end = experts_;
       row.first_absent = 0;
+      settle(l);
     }
   }
 
   [[nodiscard]] double share(const LayerExpert& one) const {
-    return rows_[static_cast<std::size_t>(one.layer)].shares[static_cast<std::size_t>(one.expert)];
+    return shares_->row(one.layer).shares[static_cast<std::size_t>(one.expert)];
   }
   /// Amortised O(1).
   void add(const LayerExpert& one) {
     Row& row = at(one.layer);
-    const std::size_t i = row.position[static_cast<std::size_t>(one.expert)];
-    row.present[i] = true;
-    row.end = std::max(row.end, i + 1);
+    row.present[static_cast<std::size_t>(one.expert)] = 1;
+    row.end = std::max(row.end, position(one) + 1);
+    settle(one.layer);
   }
   void remove(const LayerExpert& one) {
     Row& row = at(one.layer);
-    const std::size_t i = row.position[static_cast<std::size_t>(one.expert)];
-    row.present[i] = false;
-    while (row.end > 0 && !row.present[row.end - 1]) --row.end;
-    row.first_absent = std::min(row.first_absent, i);
+    row.present[static_cast<std::size_t>(one.expert)] = 0;
+    row.first_absent = std::min(row.first_absent, position(one));
+    settle(one.layer);
   }
 
   /// The present expert that is least worth keeping, of all layers but `running`; of equal ones the one of the first
   /// layer. O(layers).
   [[nodiscard]] std::optional<LayerExpert> least(std::int32_t running) const {
-    std::optional<LayerExpert> least;
-    double lowest = 0.0;
+    std::int32_t least = -1;
+    double lowest = std::numeric_limits<double>::infinity();
     for (std::int32_t l = 0; l < layers_; ++l) {
-      const Row& row = rows_[static_cast<std::size_t>(l)];
-      if (l == running || row.end == 0) continue;
-      const LayerExpert one{l, row.order[row.end - 1]};
-      const double worth = keep_priority(share(one), l, layers_);
-      if (!least || worth < lowest) {
-        least = one;
-        lowest = worth;
-      }
+      const double worth = at(l).least_kept;
+      if (worth >= lowest || l == running) continue;
+      least = l;
+      lowest = worth;
     }
-    return least;
+    if (least < 0) return std::nullopt;
+    return LayerExpert{least, shares_->row(least).order[at(least).end - 1]};
   }
-  /// The absent expert that is most worth loading, of the layers after `running`; likewise. Amortised O(layers).
-  [[nodiscard]] std::optional<LayerExpert> most(std::int32_t running) {
-    std::optional<LayerExpert> most;
-    double highest = 0.0;
+  /// The absent expert that is most worth loading, of the layers after `running` and of those that are more worth
+  /// keeping than `kept`, such as what would have to leave; likewise. Every expert is more worth than 0. O(layers).
+  [[nodiscard]] std::optional<LayerExpert> most(std::int32_t running, double kept) const {
+    std::int32_t most = -1;
+    double highest = -1.0;
     for (std::int32_t l = running + 1; l < layers_; ++l) {
-      Row& row = at(l);
-      while (row.first_absent < experts_ && row.present[row.first_absent]) ++row.first_absent;
-      if (row.first_absent == experts_) continue;
-      const LayerExpert one{l, row.order[row.first_absent]};
-      const double worth = load_priority(share(one), l, running, layers_);
-      if (!most || worth > highest) {
-        most = one;
-        highest = worth;
-      }
+      const Row& row = at(l);
+      if (row.best_kept <= kept) continue;
+      const double worth = row.best_share * nearness_[static_cast<std::size_t>(l - running)];
+      if (worth <= highest) continue;
+      most = l;
+      highest = worth;
     }
-    return most;
+    if (most < 0) return std::nullopt;
+    return LayerExpert{most, shares_->row(most).order[at(most).first_absent]};
   }
 
  private:
-  /// Experts in the order of their shares, the largest first.
   struct Row {
-    std::vector<double> shares{};  // by expert
-    std::vector<std::int32_t> order{};
-    std::vector<std::size_t> position{};  // by expert
-    std::vector<bool> present{};          // by position
-    std::size_t end = 0;                  // behind the last present one
-    std::size_t first_absent = 0;         // at most the position of the first absent one
+    std::vector<std::uint8_t> present{};  // by expert
+    std::size_t end = 0;                  // behind the last present one, by share
+    std::size_t first_absent = 0;
+    double least_kept = 0.0;  // worth of keeping the last present one; infinite: none is
+    double best_share = 0.0;  // of the first absent one, and the worth of keeping it; -1: none is
+    double best_kept = 0.0;
   };
   [[nodiscard]] Row& at(std::int32_t layer) { return rows_[static_cast<std::size_t>(layer)]; }
+  [[nodiscard]] const Row& at(std::int32_t layer) const { return rows_[static_cast<std::size_t>(layer)]; }
+  [[nodiscard]] std::size_t position(const LayerExpert& one) const {
+    return shares_->row(one.layer).position[static_cast<std::size_t>(one.expert)];
+  }
+  /// Moves the cursors of a row, which stand too far behind and too far in front.
+  void settle(std::int32_t layer) {
+    Row& row = at(layer);
+    const ExpertShares::Row& by = shares_->row(layer);
+    const auto there = [&](std::size_t i) { return row.present[static_cast<std::size_t>(by.order[i])] != 0; };
+    const auto share = [&](std::size_t i) { return by.shares[static_cast<std::size_t>(by.order[i])]; };
+    while (row.end > 0 && !there(row.end - 1)) --row.end;
+    while (row.first_absent < experts_ && there(row.first_absent)) ++row.first_absent;
+    row.least_kept =
+        row.end > 0 ? keep_priority(share(row.end - 1), layer, layers_) : std::numeric_limits<double>::infinity();
+    const bool absent = row.first_absent < experts_;
+    row.best_share = absent ? share(row.first_absent) : -1.0;
+    row.best_kept = absent ? keep_priority(row.best_share, layer, layers_) : -1.0;
+  }
 
   std::int32_t layers_;
   std::size_t experts_;
+  std::vector<double> nearness_;  // by distance of two layers
   std::vector<Row> rows_;
+  const ExpertShares* shares_ = nullptr;
 };
 
 }  // namespace spillway

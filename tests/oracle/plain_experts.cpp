@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <numeric>
 #include <set>
 #include <utility>
@@ -454,6 +455,7 @@ class KTransformers final : public PlainExpertPolicy {
     counts_.on_cpu += std::ssize(now) + std::ssize(later);
     counts_.cpu_read += std::ssize(now) + std::ssize(later);
     counts_.deferred += later.empty() ? 0 : 1;
+    counts_.all_deferred += !later.empty() && now.empty() && pending_ < 0 ? 1 : 0;
     const std::int64_t t_gpu = gpu.empty() ? 0 : on_gpu(gpu);
     const std::int64_t way = times().sync + times().hidden * step.tokens();
     const bool outputs = !now.empty() || pending_ >= 0;  // that the layer waits for
@@ -565,6 +567,222 @@ class Fiddler final : public PlainExpertPolicy {
   std::vector<std::set<std::int32_t>> resident_;
 };
 
+// ---------------------------------------------------------------------------------------------------- 8.3,
+// MoE-Infinity
+
+using LayerAndExpert = std::pair<std::int32_t, std::int32_t>;
+
+/// The experts of the first layers, by number.
+std::vector<LayerAndExpert> first_of_all(const PlainExpertModel& model, std::int64_t slots) {
+  std::vector<LayerAndExpert> first;
+  for (std::int32_t layer = 0; layer < model.expert_layers(); ++layer) {
+    for (std::int32_t e = 0; e < model.count && std::cmp_less(first.size(), slots); ++e) first.emplace_back(layer, e);
+  }
+  return first;
+}
+
+class MoeInfinity final : public PlainExpertPolicy {
+ public:
+  MoeInfinity(const PlainExpertModel& model, const PlainMoeInfinity& with) : PlainExpertPolicy(model), with_(with) {
+    for (const LayerAndExpert& one : first_of_all(model, with.slots)) cache_[one] = {};
+  }
+
+ private:
+  struct Slot {
+    std::int64_t arrival = 0;
+    bool predicted = false;  // it was loaded ahead, and its layer has not come yet
+  };
+
+  std::int64_t after_gate(std::int64_t gate, std::int32_t layer, const PlainExpertStep& step) override {
+    const std::vector<ExpertUse>& used = step.used[static_cast<std::size_t>(layer)];
+    if (used.empty()) return gate;
+    load_ahead(gate);
+    running_ = layer;
+    opened_ = gate;
+    predict(step);
+
+    std::vector<ExpertUse> hits;
+    std::vector<std::pair<ExpertUse, std::int64_t>> awaited;  // and when they arrive
+    std::vector<ExpertUse> misses;
+    for (const ExpertUse& use : used) {
+      const auto found = cache_.find({layer, use.expert});
+      if (found == cache_.end()) {
+        misses.push_back(use);
+      } else if (found->second.arrival <= gate) {
+        hits.push_back(use);
+      } else {
+        awaited.emplace_back(use, found->second.arrival);
+        ++counts_.late;
+      }
+    }
+    for (std::int32_t e = 0; e < model_.count; ++e) {
+      const auto found = cache_.find({layer, e});
+      if (found == cache_.end() || !found->second.predicted) continue;
+      found->second.predicted = false;
+      const bool in_use = std::any_of(used.begin(), used.end(), [&](const ExpertUse& use) { return use.expert == e; });
+      counts_.unused += in_use ? 0 : 1;
+    }
+    for (const ExpertUse& use : misses) {
+      leave(least(gate));
+      ++counts_.evicted;
+      link_free_ = std::max(link_free_, gate) + copy_time();
+      cache_[{layer, use.expert}] = {link_free_, false};
+      awaited.emplace_back(use, link_free_);
+      ++counts_.demanded;
+    }
+    counts_.resident += std::ssize(hits);
+    counts_.loaded += std::ssize(awaited);
+
+    std::int64_t now = gate;
+    for (const ExpertUse& use : hits) now += on_gpu(1, use.tokens);
+    for (const auto& [use, arrival] : awaited) {
+      counts_.waited_for_copy += arrival > now ? 1 : 0;
+      now = std::max(now, arrival) + on_gpu(1, use.tokens);
+    }
+    return now;
+  }
+
+  [[nodiscard]] std::int64_t copy_time() const { return times().launch * model_.matrices + times().copy; }
+
+  /// The rows of the requests, or of others as long as they are not known, each made to add up to 1.
+  void predict(const PlainExpertStep& step) {
+    const std::size_t kinds = model_.kinds.size();
+    const bool known = running_ + 1 >= with_.matched;
+    counts_.mistaken += known || kinds == 1 ? 0 : 1;
+    shares_.assign(model_.rankings.size(), std::vector<double>(static_cast<std::size_t>(model_.count)));
+    for (std::size_t l = 0; l < shares_.size(); ++l) {
+      double sum = 0.0;
+      for (std::size_t e = 0; e < shares_[l].size(); ++e) {
+        for (std::size_t kind = 0; kind < kinds; ++kind) {
+          const std::size_t taken_for = known ? kind : (kind + 1) % kinds;
+          shares_[l][e] += step.shares[kind] * model_.kinds[taken_for][l][e];
+        }
+        sum += shares_[l][e];
+      }
+      for (double& share : shares_[l]) share = std::round(share / sum * 1e9) / 1e9;
+    }
+  }
+  [[nodiscard]] double share(const LayerAndExpert& one) const {
+    return shares_[static_cast<std::size_t>(one.first)][static_cast<std::size_t>(one.second)];
+  }
+  /// Step 3.
+  [[nodiscard]] double worth_keeping(const LayerAndExpert& one) const {
+    return (share(one) + 1e-9) * (1.0 - static_cast<double>(one.first) / model_.expert_layers());
+  }
+  /// Step 1.
+  [[nodiscard]] double worth_loading(const LayerAndExpert& one) const {
+    return share(one) * (1.0 - static_cast<double>(one.first - running_) / model_.expert_layers());
+  }
+  /// The expert that leaves at `now`: not one of the running layer, and none that is on its way.
+  [[nodiscard]] LayerAndExpert least(std::int64_t now) const {
+    LayerAndExpert worst{-1, -1};
+    for (const auto& [one, slot] : cache_) {
+      if (one.first == running_ || slot.arrival > now) continue;
+      // Of equal ones of a layer, the highest number.
+      if (worst.first < 0 || worth_keeping(one) <= worth_keeping(worst)) worst = one;
+    }
+    return worst;
+  }
+  void leave(const LayerAndExpert& one) {
+    counts_.unused += cache_.at(one).predicted ? 1 : 0;
+    counts_.left_unused += cache_.at(one).predicted ? 1 : 0;
+    cache_.erase(one);
+  }
+
+  /// Step 2: what the idle link has started since the last gate, up to `until`.
+  void load_ahead(std::int64_t until) {
+    if (!with_.ahead) return;
+    while (running_ >= 0) {
+      const std::int64_t now = std::max(link_free_, opened_);
+      if (now > until) return;
+      std::vector<LayerAndExpert> wanted;
+      for (std::int32_t l = running_ + 1; l < model_.expert_layers(); ++l) {
+        for (std::int32_t e = 0; e < model_.count; ++e) {
+          if (!cache_.contains({l, e})) wanted.emplace_back(l, e);
+        }
+      }
+      if (wanted.empty()) return;
+      std::stable_sort(wanted.begin(), wanted.end(), [&](const LayerAndExpert& a, const LayerAndExpert& b) {
+        return worth_loading(a) > worth_loading(b);
+      });
+      const LayerAndExpert worst = least(now);
+      const auto one = std::find_if(wanted.begin(), wanted.end(), [&](const LayerAndExpert& candidate) {
+        return worst.first >= 0 && worth_keeping(candidate) > worth_keeping(worst);
+      });
+      if (one == wanted.end()) {
+        ++counts_.not_worth;
+        return;
+      }
+      counts_.passed_over += one != wanted.begin() ? 1 : 0;
+      ++counts_.replaced;
+      ++counts_.prefetched;
+      leave(worst);
+      link_free_ = now + copy_time();
+      cache_[*one] = {link_free_, true};
+    }
+  }
+
+  PlainMoeInfinity with_;
+  std::map<LayerAndExpert, Slot> cache_;
+  std::vector<std::vector<double>> shares_;  // by layer and expert
+  std::int32_t running_ = -1;                // layer whose gate was the last
+  std::int64_t opened_ = 0;                  // when it opened
+  std::int64_t link_free_ = 0;
+};
+
+class MoeInfinityPublished final : public PlainExpertPolicy {
+ public:
+  MoeInfinityPublished(const PlainExpertModel& model, std::int64_t slots) : PlainExpertPolicy(model) {
+    for (const LayerAndExpert& one : first_of_all(model, slots)) visits_[one] = 0;
+  }
+
+ private:
+  std::int64_t after_gate(std::int64_t gate, std::int32_t layer, const PlainExpertStep& step) override {
+    const std::vector<ExpertUse>& used = step.used[static_cast<std::size_t>(layer)];
+    std::int64_t now = gate;
+    std::vector<ExpertUse> misses;
+    for (const ExpertUse& use : used) {
+      if (visits_.contains({layer, use.expert})) {
+        ++visits_[{layer, use.expert}];
+        now += on_gpu(1, use.tokens);
+        ++counts_.resident;
+      } else {
+        misses.push_back(use);
+      }
+    }
+    std::int64_t arrival = gate;
+    for (const ExpertUse& use : misses) {
+      const LayerAndExpert least = least_visited(layer, used);
+      visits_.erase(least);
+      counts_.evicted_of_layer += least.first == layer ? 1 : 0;
+      visits_[{layer, use.expert}] = 1;
+      ++counts_.evicted;
+      ++counts_.loaded;
+      ++counts_.demanded;
+      arrival += times().launch * model_.matrices + times().copy;
+      counts_.waited_for_copy += arrival > now ? 1 : 0;
+      now = std::max(now, arrival) + on_gpu(1, use.tokens);
+    }
+    return now;
+  }
+
+  /// Not one that the running layer uses. The first one, by expert, then by layer.
+  [[nodiscard]] LayerAndExpert least_visited(std::int32_t layer, const std::vector<ExpertUse>& used) const {
+    LayerAndExpert least{-1, -1};
+    for (std::int32_t e = 0; e < model_.count; ++e) {
+      for (std::int32_t l = 0; l < model_.expert_layers(); ++l) {
+        const bool locked =
+            l == layer && std::any_of(used.begin(), used.end(), [&](const ExpertUse& use) { return use.expert == e; });
+        if (locked || !visits_.contains({l, e})) continue;
+        if (least.first < 0 || visits_.at({l, e}) < visits_.at(least)) least = {l, e};
+      }
+    }
+    return least;
+  }
+
+  std::map<LayerAndExpert, std::int64_t> visits_;  // of what is there, since it has come
+};
+
 }  // namespace
 
 std::unique_ptr<PlainExpertPolicy> plain_mixtral_paper(const PlainExpertModel& model, std::int32_t slots,
@@ -590,6 +808,12 @@ std::unique_ptr<PlainExpertPolicy> plain_ktransformers(const PlainExpertModel& m
 }
 std::unique_ptr<PlainExpertPolicy> plain_fiddler(const PlainExpertModel& model, const PlainFiddler& with) {
   return std::make_unique<Fiddler>(model, with);
+}
+std::unique_ptr<PlainExpertPolicy> plain_moe_infinity(const PlainExpertModel& model, const PlainMoeInfinity& with) {
+  return std::make_unique<MoeInfinity>(model, with);
+}
+std::unique_ptr<PlainExpertPolicy> plain_moe_infinity_published(const PlainExpertModel& model, std::int64_t slots) {
+  return std::make_unique<MoeInfinityPublished>(model, slots);
 }
 
 }  // namespace spillway::oracle

@@ -1,26 +1,44 @@
-// The policies that place experts, by the rules of shared/experts.md, 8.1, 8.2, 8.4 and 8.5, as recurrences over whole
+// The policies that place experts, by the rules of shared/experts.md, 8.1 to 8.5, as recurrences over whole
 // nanoseconds. It shares no code with policies/ or sim/exec/: no streams, no events, no copies that end.
 //
 // Readings, where the rules are silent
 //  * A copy that ends at the instant of a gate has arrived, and the next copy has started.
 //  * Dense layers have no gate. "The next layer" is the next one that has experts.
-//  * 8.2, 8.5: copies never wait for a slot, even if a layer uses more experts than it has slots.
+//  * 8.2, 8.5: copies never wait for a slot, even if a layer uses more experts than it has slots. 8.3 has a slot
+//    for each expert of a layer and one more, so a load always finds one.
 //  * 8.2: an expert is one copy, elsewhere one copy for each matrix. A prompt of 8.1 copies the experts of a layer
 //    together, one copy for each matrix.
-//  * 8.2, 8.4, 8.5: the GPU computes one expert after the other; 8.1: all of a layer at once, with their weights read
-//  or
-//    all their arithmetic as the longer part. The CPU computes all of a layer at once, except in 8.4.
-//  * 8.2: "all experts are active", so nothing is loaded ahead, where a layer uses all of its experts, in a prompt or
-//    not. A load ahead in use that has not started is a load like any other: in the order of numbers, and demanded.
-//    What has been loaded ahead is used after the residents, in the order of arrival.
-//  * 8.5: GPU and CPU compute side by side. Uploads start when the layer has ended, the most tokens first. They take
-//    their slots then, also that of an expert on its way, and are missing until they have arrived.
-//  * 8.1: the draw has no router weights. Of a layer's experts on the CPU, by number, the expected number of those that
-//    may wait is deferred, rounded to the nearest: one with n tokens may wait with probability (d / k)^n. A layer
-//    without immediate experts, after a layer without deferred ones, waits for no outputs.
+//  * 8.2 to 8.5: the GPU computes one expert after the other; 8.1: all of a layer at once, with their weights read
+//    or all their arithmetic as the longer part. The CPU computes all of a layer at once, except in 8.4.
+//  * 8.2: "Prefill: none, since all experts are active" is read by its reason: nothing is loaded ahead where a
+//    layer uses all of its experts, in a prompt or not. A prompt that leaves some out loads ahead.
+//  * 8.2: a load ahead in use that has not started is a load like any other: in the order of numbers, and
+//    demanded. What has been loaded ahead is used after the residents, in the order of arrival.
+//  * 8.3: at first the experts of the first layers are there, by number. They compute as in 8.2: what is there by
+//    number, then in the order of arrival. An expert on its way does not leave.
+//  * 8.3: "a wrong one" is the matrix of the next kind of requests. A batch has the mean of its requests'
+//    matrices, by tokens. Shares are rounded to a billionth. Of equal experts of a layer the one with the lowest
+//    number is loaded first, and leaves last.
+//  * 8.3, step 1: the matched layers count with the one whose gate has opened. The layer that runs is the one of
+//    the last gate, until the next one. So nothing is loaded ahead between the last gate of an iteration and the
+//    next.
+//  * 8.3, step 2: the order is that of step 1, the worth of a slot that of step 3. An expert that is not worth a
+//    slot is passed over for one that is. One is loaded at a time, so a gate may change what comes next.
+//  * 8.3: a load ahead is for nothing if the router of its layer does not choose it, or if it has left before
+//    that.
+//  * 8.3, public code: locked is what the running layer uses, from its gate on. Its other experts may leave. Uses
+//    count from when an expert has come, this one included. They are 0 at first.
+//  * 8.5: GPU and CPU compute side by side. Uploads start when the layer has ended, the most tokens first. They
+//    take their slots then, also that of an expert on its way, and are missing until they have arrived.
+//  * 8.1: the draw has no router weights. Of a layer's experts on the CPU, by number, the expected number of those
+//    that may wait is deferred, rounded to the nearest: one with n tokens may wait with probability (d / k)^n.
+//  * 8.1, step 4: in the recurrence every layer waits for the way to the CPU and back. A layer that has no
+//    immediate expert there, with deferred ones or none, and comes after a layer without deferred ones, waits for
+//    no outputs.
 //  * 8.1: a prompt that uses fewer experts than a layer has slots leaves the slots as they are.
 //  * 8.4, 8.5: outputs of the CPU and copies of experts use one link, in the order in which they are ready.
-//  * 8.4: the hidden states of all of a layer's experts on the CPU go there together, and the threads start once.
+//  * 8.4, step 4: its sum has transfers of hidden states for each expert on the CPU. Here those of all of a
+//    layer's go there together and come back together, and the threads start once.
 #pragma once
 
 #include <cstdint>
@@ -54,6 +72,8 @@ struct PlainExpertModel {
   std::vector<bool> has_experts{};                    // by layer of the model
   std::vector<std::vector<std::int32_t>> rankings{};  // by layer with experts, the most popular first
   std::vector<std::vector<double>> popularity{};      // by layer with experts, by expert
+  using Rows = std::vector<std::vector<double>>;      // by layer with experts, by expert
+  std::vector<Rows> kinds{};                          // popularity for the requests of each kind; 8.3 alone
   PlainExpertTimes times{};
 
   [[nodiscard]] std::int32_t expert_layers() const { return static_cast<std::int32_t>(rankings.size()); }
@@ -65,6 +85,7 @@ struct PlainExpertStep {
   std::int64_t prompt = 0;   // tokens
   std::vector<std::vector<ExpertUse>> used{};
   std::vector<std::vector<std::int32_t>> guesses{};  // the likeliest first
+  std::vector<double> shares{};                      // of the tokens, by kind of their requests; 8.3 alone
 
   [[nodiscard]] std::int64_t tokens() const { return decodes + prompt; }
 };
@@ -82,17 +103,26 @@ struct PlainExpertCounts {
   std::int64_t cpu_busy = 0;    // ns
 
   // Layers in which something special happened. A test that compares must meet each of them.
-  std::int64_t dropped = 0;          // a load ahead was dropped before it started
-  std::int64_t kept_queued = 0;      // a load ahead that had not started was in use
-  std::int64_t beyond_slots = 0;     // more experts in use than slots
-  std::int64_t beyond_buffers = 0;   // a guess found no free buffer
-  std::int64_t waited_for_cpu = 0;   // the layer ended with the CPU's outputs
-  std::int64_t waited_for_gpu = 0;   // the CPU's outputs had been back before
-  std::int64_t deferred = 0;         // experts were deferred
-  std::int64_t waited_deferred = 0;  // the CPU was still busy with deferred experts of the layer before
-  std::int64_t prompts = 0;          // a prompt was computed layer by layer
-  std::int64_t arithmetic = 0;       // of a piece of work that is bound by arithmetic
-  std::int64_t uploads_cut = 0;      // more missing experts than uploads
+  std::int64_t dropped = 0;           // a load ahead was dropped before it started
+  std::int64_t kept_queued = 0;       // a load ahead that had not started was in use
+  std::int64_t beyond_slots = 0;      // more experts in use than slots
+  std::int64_t beyond_buffers = 0;    // a guess found no free buffer
+  std::int64_t waited_for_cpu = 0;    // the layer ended with the CPU's outputs
+  std::int64_t waited_for_gpu = 0;    // the CPU's outputs had been back before
+  std::int64_t deferred = 0;          // experts were deferred
+  std::int64_t waited_deferred = 0;   // the CPU was still busy with deferred experts of the layer before
+  std::int64_t all_deferred = 0;      // a layer's experts on the CPU were all deferred, and it waited for no outputs
+  std::int64_t prompts = 0;           // a prompt was computed layer by layer
+  std::int64_t arithmetic = 0;        // of a piece of work that is bound by arithmetic
+  std::int64_t uploads_cut = 0;       // more missing experts than uploads
+  std::int64_t waited_for_copy = 0;   // the GPU stood still until an expert had arrived
+  std::int64_t evicted = 0;           // an expert left for one that a router had chosen
+  std::int64_t evicted_of_layer = 0;  // it was one of the running layer
+  std::int64_t replaced = 0;          // an expert left for a predicted one
+  std::int64_t left_unused = 0;       // a predicted expert left before its layer
+  std::int64_t not_worth = 0;         // no predicted expert was worth a slot
+  std::int64_t passed_over = 0;       // the likeliest one was not, a less likely one was
+  std::int64_t mistaken = 0;          // the requests were taken for others
 };
 
 class PlainExpertPolicy {
@@ -148,5 +178,14 @@ struct PlainFiddler {
   std::int64_t pageable = 1;
 };
 std::unique_ptr<PlainExpertPolicy> plain_fiddler(const PlainExpertModel& model, const PlainFiddler& with);
+
+struct PlainMoeInfinity {
+  std::int64_t slots = 0;    // of all layers
+  bool ahead = true;         // predictions load experts
+  std::int64_t matched = 3;  // layers whose routers have chosen when a request is known
+};
+/// 8.3, as in the paper and as in the public code.
+std::unique_ptr<PlainExpertPolicy> plain_moe_infinity(const PlainExpertModel& model, const PlainMoeInfinity& with);
+std::unique_ptr<PlainExpertPolicy> plain_moe_infinity_published(const PlainExpertModel& model, std::int64_t slots);
 
 }  // namespace spillway::oracle

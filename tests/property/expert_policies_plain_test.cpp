@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <iostream>
 #include <memory>
 #include <numeric>
 #include <random>
@@ -91,6 +92,28 @@ PlainExpertModel random_model(Random& random) {
   return model;
 }
 
+/// Requests of one to three kinds. Those of the first one like the experts that the routers like at first. Experts
+/// of a layer may be equally popular. Those of different layers are not, so that no order hangs on how a product
+/// is rounded.
+void add_kinds(Random& random, PlainExpertModel& model) {
+  const std::int64_t kinds = random.in(1, 3);
+  for (std::int64_t kind = 0; kind < kinds; ++kind) {
+    PlainExpertModel::Rows& rows = model.kinds.emplace_back();
+    for (std::vector<std::int32_t> order : model.rankings) {
+      if (kind > 0) random.shuffle(order);
+      std::vector<double> drawn;
+      while (drawn.size() < order.size()) {
+        drawn.push_back(random.one_in(5) && !drawn.empty() ? drawn.back()
+                                                           : static_cast<double>(random.in(1000, 1'000'000)));
+      }
+      std::sort(drawn.rbegin(), drawn.rend());
+      const double per_unit = model.top_k / std::accumulate(drawn.begin(), drawn.end(), 0.0);
+      std::vector<double>& row = rows.emplace_back(order.size());
+      for (std::size_t i = 0; i < order.size(); ++i) row[static_cast<std::size_t>(order[i])] = drawn[i] * per_unit;
+    }
+  }
+}
+
 /// A token uses top_k different experts: most of them among a few, which change from time to time.
 class RandomRouters {
  public:
@@ -102,6 +125,7 @@ class RandomRouters {
     const std::int64_t kind = random_.in(0, 9);
     step.decodes = kind < 5 ? 1 : kind < 7 ? random_.in(1, 6) : kind == 7 ? random_.in(28, 36) : random_.in(0, 3);
     step.prompt = kind > 7 ? random_.in(0, 40) : 0;
+    if (!model_.kinds.empty()) step.shares = shares();
     for (std::vector<std::int32_t>& preferred : preferred_) {
       if (random_.one_in(4)) random_.shuffle(preferred);
       std::vector<std::int64_t> tokens(preferred.size());
@@ -118,6 +142,18 @@ class RandomRouters {
   }
 
  private:
+  /// Of the tokens, by kind: often all are of one.
+  std::vector<double> shares() {
+    std::vector<double> shares(model_.kinds.size());
+    if (random_.one_in(2)) {
+      shares[static_cast<std::size_t>(random_.one_in(2) ? 0 : random_.in(0, std::ssize(shares) - 1))] = 1.0;
+      return shares;
+    }
+    for (double& share : shares) share = static_cast<double>(random_.in(1, 1000));
+    const double all = std::accumulate(shares.begin(), shares.end(), 0.0);
+    for (double& share : shares) share /= all;
+    return shares;
+  }
   /// Different experts, most of them from the front of `order`.
   std::vector<std::int32_t> few(std::vector<std::int32_t> order, std::int64_t number) {
     std::vector<std::int32_t> chosen;
@@ -207,20 +243,49 @@ void compare(const PlainExpertCounts& counts, const Figures& figures, std::int64
   EXPECT_DOUBLE_EQ(figures.at("cpu_expert_seconds"), static_cast<double>(counts.cpu_busy) * 1e-9);
 }
 
-/// In how many cases each path was met.
-struct Paths {
-  std::uint64_t cases = 0;
-  PlainExpertCounts met{};
+/// A kind of event that a case may meet.
+struct Path {
+  const char* name;
+  std::int64_t PlainExpertCounts::*count;
 };
+constexpr Path kResident{"experts in use that were there", &PlainExpertCounts::resident};
+constexpr Path kLoaded{"experts in use that were copied", &PlainExpertCounts::loaded};
+constexpr Path kOnCpu{"experts on the CPU", &PlainExpertCounts::on_cpu};
+constexpr Path kLate{"loads ahead that were late", &PlainExpertCounts::late};
+constexpr Path kUnused{"loads ahead for nothing", &PlainExpertCounts::unused};
+constexpr Path kDropped{"loads ahead dropped before they started", &PlainExpertCounts::dropped};
+constexpr Path kKeptQueued{"loads ahead in use that had not started", &PlainExpertCounts::kept_queued};
+constexpr Path kBeyondSlots{"more experts in use than slots", &PlainExpertCounts::beyond_slots};
+constexpr Path kBeyondBuffers{"guesses without a buffer", &PlainExpertCounts::beyond_buffers};
+constexpr Path kWaitedForCpu{"waits for the CPU", &PlainExpertCounts::waited_for_cpu};
+constexpr Path kWaitedForGpu{"outputs of the CPU in time", &PlainExpertCounts::waited_for_gpu};
+constexpr Path kDeferred{"deferred experts", &PlainExpertCounts::deferred};
+constexpr Path kWaitedDeferred{"waits for deferred experts", &PlainExpertCounts::waited_deferred};
+constexpr Path kAllDeferred{"layers with deferred experts alone", &PlainExpertCounts::all_deferred};
+constexpr Path kPrompts{"prompts layer by layer", &PlainExpertCounts::prompts};
+constexpr Path kArithmetic{"work bound by arithmetic", &PlainExpertCounts::arithmetic};
+constexpr Path kUploadsCut{"more misses than uploads", &PlainExpertCounts::uploads_cut};
+constexpr Path kWaitedForCopy{"waits for a copy", &PlainExpertCounts::waited_for_copy};
+constexpr Path kEvicted{"evictions for experts in demand", &PlainExpertCounts::evicted};
+constexpr Path kEvictedOfLayer{"evictions of the running layer's experts", &PlainExpertCounts::evicted_of_layer};
+constexpr Path kReplaced{"evictions for predicted experts", &PlainExpertCounts::replaced};
+constexpr Path kLeftUnused{"evictions of predicted experts before their layers", &PlainExpertCounts::left_unused};
+constexpr Path kNotWorth{"no predicted expert worth a slot", &PlainExpertCounts::not_worth};
+constexpr Path kPassedOver{"the likeliest expert passed over", &PlainExpertCounts::passed_over};
+constexpr Path kMistaken{"requests taken for others", &PlainExpertCounts::mistaken};
+
+/// The counts of each case.
+using Cases = std::vector<PlainExpertCounts>;
 
 /// Runs both for some iterations, with pauses in between, and compares after each.
-void run_case(std::uint64_t seed, const MakePair& make, Paths& paths) {
+void run_case(std::uint64_t seed, const MakePair& make, bool kinds, Cases& cases) {
   Random random(seed);
-  const PlainExpertModel model = random_model(random);
+  PlainExpertModel model = random_model(random);
+  if (kinds) add_kinds(random, model);
   const ExpertModel times = execution_model(model);
   const Deployment deployment = deployment_of(model);
   const Pair pair = make(random, model);
-  ExpertBench bench(pair.policy, times, deployment, pair.overrides, model.rankings, model.popularity);
+  ExpertBench bench(pair.policy, times, deployment, pair.overrides, model.rankings, model.popularity, model.kinds);
   RandomRouters routers(random, model);
   std::int64_t now = 0;
   const std::int64_t iterations = random.in(3, 12);
@@ -228,6 +293,7 @@ void run_case(std::uint64_t seed, const MakePair& make, Paths& paths) {
     const PlainExpertStep step = routers.step();
     bench.routers.used = step.used;
     bench.routers.guesses = step.guesses;
+    bench.routers.shares = step.shares;
     const Duration length = bench.iterate(step.decodes, step.prompt);
     const std::int64_t end = pair.plain->iterate(now, step);
     ASSERT_EQ(length.count(), end - now) << "iteration " << i << " of " << iterations;
@@ -237,37 +303,27 @@ void run_case(std::uint64_t seed, const MakePair& make, Paths& paths) {
     bench.rest(Duration(pause));
     now = end + pause;
   }
-  const PlainExpertCounts& counts = pair.plain->counts();
-  const auto meet = [&](std::int64_t PlainExpertCounts::*path) { paths.met.*path += counts.*path > 0 ? 1 : 0; };
-  for (const auto path :
-       {&PlainExpertCounts::resident, &PlainExpertCounts::loaded, &PlainExpertCounts::on_cpu, &PlainExpertCounts::late,
-        &PlainExpertCounts::unused, &PlainExpertCounts::prefetched, &PlainExpertCounts::dropped,
-        &PlainExpertCounts::kept_queued, &PlainExpertCounts::beyond_slots, &PlainExpertCounts::beyond_buffers,
-        &PlainExpertCounts::waited_for_cpu, &PlainExpertCounts::waited_for_gpu, &PlainExpertCounts::deferred,
-        &PlainExpertCounts::waited_deferred, &PlainExpertCounts::prompts, &PlainExpertCounts::arithmetic,
-        &PlainExpertCounts::uploads_cut}) {
-    meet(path);
-  }
+  cases.push_back(pair.plain->counts());
 }
 
-Paths run_cases(const MakePair& make) {
-  Paths paths;
+/// `kinds`: requests of several kinds.
+Cases run_cases(const MakePair& make, bool kinds = false) {
+  Cases cases;
   for (std::uint64_t seed = 0; seed < random_cases(kCases); ++seed) {
     SCOPED_TRACE("case " + std::to_string(seed));
-    run_case(seed, make, paths);
+    run_case(seed, make, kinds, cases);
     if (testing::Test::HasFailure()) break;
-    ++paths.cases;
   }
-  return paths;
+  return cases;
 }
 
-/// Each path was met in at least one of `n` cases.
-void expect_met(const Paths& paths, std::initializer_list<std::int64_t PlainExpertCounts::*> each, std::uint64_t n) {
-  int number = 0;
-  for (const auto path : each) {
-    EXPECT_GE(paths.met.*path * static_cast<std::int64_t>(n), static_cast<std::int64_t>(paths.cases))
-        << "path " << number << " was met in " << paths.met.*path << " of " << paths.cases << " cases";
-    ++number;
+/// Prints how many cases met each path: at least one in `n`.
+void expect_met(const Cases& cases, std::initializer_list<Path> paths, std::int64_t n) {
+  for (const Path& path : paths) {
+    const auto met =
+        std::count_if(cases.begin(), cases.end(), [&](const PlainExpertCounts& one) { return one.*path.count > 0; });
+    std::cout << "  " << met << " of " << cases.size() << " cases: " << path.name << "\n";
+    EXPECT_GE(met * n, std::ssize(cases)) << path.name;
   }
 }
 
@@ -278,36 +334,29 @@ std::int64_t slots_of(Random& random, const PlainExpertModel& model) {
 }
 
 TEST(PlainExperts, MixtralOffloadingOfThePaper) {
-  const Paths paths = run_cases([](Random& random, const PlainExpertModel& model) {
+  const Cases cases = run_cases([](Random& random, const PlainExpertModel& model) {
     const std::int64_t slots = slots_of(random, model);
     const std::int64_t ahead = random.one_in(2) ? 4 : random.in(0, 3);
     return Pair{"mixtral-offloading",
                 {{"policy.slots", slots}, {"policy.prefetch", ahead}, {"policy.variant", std::string("paper")}},
                 plain_mixtral_paper(model, static_cast<std::int32_t>(slots), static_cast<std::int32_t>(ahead))};
   });
-  expect_met(paths,
-             {&PlainExpertCounts::late, &PlainExpertCounts::dropped, &PlainExpertCounts::kept_queued,
-              &PlainExpertCounts::unused, &PlainExpertCounts::beyond_slots, &PlainExpertCounts::beyond_buffers,
-              &PlainExpertCounts::arithmetic, &PlainExpertCounts::resident},
-             20);
+  expect_met(cases, {kLate, kDropped, kKeptQueued, kUnused, kBeyondSlots, kBeyondBuffers, kArithmetic, kResident}, 20);
 }
 
 TEST(PlainExperts, MixtralOffloadingAsPublished) {
-  const Paths paths = run_cases([](Random& random, const PlainExpertModel& model) {
+  const Cases cases = run_cases([](Random& random, const PlainExpertModel& model) {
     const std::int64_t slots = slots_of(random, model);
     return Pair{
         "mixtral-offloading",
         {{"policy.slots", slots}, {"policy.prefetch", random.in(0, 4)}, {"policy.variant", std::string("published")}},
         plain_mixtral_published(model, static_cast<std::int32_t>(slots))};
   });
-  expect_met(paths,
-             {&PlainExpertCounts::beyond_slots, &PlainExpertCounts::arithmetic, &PlainExpertCounts::resident,
-              &PlainExpertCounts::loaded},
-             20);
+  expect_met(cases, {kBeyondSlots, kArithmetic, kResident, kLoaded}, 20);
 }
 
 TEST(PlainExperts, ExpertCacheWithMissesOnTheCpu) {
-  const Paths paths = run_cases([](Random& random, const PlainExpertModel& model) {
+  const Cases cases = run_cases([](Random& random, const PlainExpertModel& model) {
     const std::int64_t slots = slots_of(random, model);
     const std::int64_t uploads = random.in(0, 4);
     return Pair{
@@ -315,28 +364,22 @@ TEST(PlainExperts, ExpertCacheWithMissesOnTheCpu) {
         on_cpu(model, {{"policy.slots", slots}, {"policy.uploads", uploads}, {"policy.miss", std::string("cpu")}}),
         plain_cache_on_cpu(model, static_cast<std::int32_t>(slots), uploads)};
   });
-  expect_met(paths,
-             {&PlainExpertCounts::beyond_slots, &PlainExpertCounts::late, &PlainExpertCounts::resident,
-              &PlainExpertCounts::on_cpu, &PlainExpertCounts::uploads_cut, &PlainExpertCounts::waited_for_cpu,
-              &PlainExpertCounts::waited_for_gpu, &PlainExpertCounts::arithmetic},
+  expect_met(cases, {kBeyondSlots, kLate, kResident, kOnCpu, kUploadsCut, kWaitedForCpu, kWaitedForGpu, kArithmetic},
              20);
 }
 
 TEST(PlainExperts, ExpertCacheWithAwaitedMisses) {
-  const Paths paths = run_cases([](Random& random, const PlainExpertModel& model) {
+  const Cases cases = run_cases([](Random& random, const PlainExpertModel& model) {
     const std::int64_t slots = slots_of(random, model);
     return Pair{"expert-cache",
                 {{"policy.slots", slots}, {"policy.miss", std::string("wait")}},
                 plain_cache_awaited(model, static_cast<std::int32_t>(slots))};
   });
-  expect_met(paths,
-             {&PlainExpertCounts::beyond_slots, &PlainExpertCounts::resident, &PlainExpertCounts::loaded,
-              &PlainExpertCounts::arithmetic},
-             20);
+  expect_met(cases, {kBeyondSlots, kResident, kLoaded, kArithmetic}, 20);
 }
 
 TEST(PlainExperts, LlamaCppMoe) {
-  const Paths paths = run_cases([](Random& random, const PlainExpertModel& model) {
+  const Cases cases = run_cases([](Random& random, const PlainExpertModel& model) {
     const std::int64_t layers = random.in(0, std::ssize(model.has_experts));
     const std::int64_t min_batch = random.one_in(4) ? random.in(0, 8) : 32;
     const bool mapped = random.one_in(2);
@@ -347,14 +390,11 @@ TEST(PlainExperts, LlamaCppMoe) {
                                {"policy.pageable", 0.5}}),
                 plain_llama_cpp(model, static_cast<std::int32_t>(layers), min_batch, mapped ? 2 : 1)};
   });
-  expect_met(paths,
-             {&PlainExpertCounts::resident, &PlainExpertCounts::loaded, &PlainExpertCounts::on_cpu,
-              &PlainExpertCounts::arithmetic},
-             10);
+  expect_met(cases, {kResident, kLoaded, kOnCpu, kArithmetic}, 10);
 }
 
 TEST(PlainExperts, KTransformers) {
-  const Paths paths = run_cases([](Random& random, const PlainExpertModel& model) {
+  const Cases cases = run_cases([](Random& random, const PlainExpertModel& model) {
     oracle::PlainKTransformers with;
     with.on_gpu = static_cast<std::int32_t>(random.in(0, model.count));
     with.placement = static_cast<oracle::PlainPlacement>(random.in(0, 2));
@@ -371,15 +411,14 @@ TEST(PlainExperts, KTransformers) {
                        {"policy.dynamic_update", with.update}}),
         plain_ktransformers(model, with)};
   });
-  expect_met(paths,
-             {&PlainExpertCounts::resident, &PlainExpertCounts::on_cpu, &PlainExpertCounts::deferred,
-              &PlainExpertCounts::waited_deferred, &PlainExpertCounts::prompts, &PlainExpertCounts::waited_for_cpu,
-              &PlainExpertCounts::waited_for_gpu, &PlainExpertCounts::arithmetic},
+  expect_met(cases,
+             {kResident, kOnCpu, kDeferred, kWaitedDeferred, kAllDeferred, kPrompts, kWaitedForCpu, kWaitedForGpu,
+              kArithmetic},
              10);
 }
 
 TEST(PlainExperts, Fiddler) {
-  const Paths paths = run_cases([](Random& random, const PlainExpertModel& model) {
+  const Cases cases = run_cases([](Random& random, const PlainExpertModel& model) {
     oracle::PlainFiddler with;
     with.on_gpu = random.in(0, static_cast<std::int64_t>(model.count) * model.expert_layers());
     with.token_time = random.one_in(3) ? -1 : random.in(0, 10);
@@ -393,10 +432,50 @@ TEST(PlainExperts, Fiddler) {
     if (with.token_time >= 0) overrides.emplace_back("policy.cpu_token_time", Duration(with.token_time));
     return Pair{"fiddler", std::move(overrides), plain_fiddler(model, with)};
   });
-  expect_met(paths,
-             {&PlainExpertCounts::resident, &PlainExpertCounts::on_cpu, &PlainExpertCounts::loaded,
-              &PlainExpertCounts::waited_for_cpu, &PlainExpertCounts::waited_for_gpu, &PlainExpertCounts::arithmetic},
-             10);
+  expect_met(cases, {kResident, kOnCpu, kLoaded, kWaitedForCpu, kWaitedForGpu, kArithmetic}, 10);
+}
+
+/// One more than the experts of a layer, to all experts.
+std::int64_t slots_of_all(Random& random, const PlainExpertModel& model) {
+  const std::int64_t all = static_cast<std::int64_t>(model.count) * model.expert_layers();
+  const std::int64_t least = std::min<std::int64_t>(model.count + 1, all);
+  return random.one_in(2) ? random.in(least, std::min<std::int64_t>(least + model.count, all)) : random.in(least, all);
+}
+
+TEST(PlainExperts, MoeInfinityOfThePaper) {
+  const Cases cases = run_cases(
+      [](Random& random, const PlainExpertModel& model) {
+        oracle::PlainMoeInfinity with;
+        with.slots = slots_of_all(random, model);
+        with.ahead = !random.one_in(5);
+        with.matched = random.in(0, 4);
+        return Pair{"moe-infinity",
+                    {{"policy.gpu_experts", with.slots},
+                     {"policy.prefetch", with.ahead},
+                     {"policy.matched_layers", with.matched},
+                     {"policy.variant", std::string("paper")}},
+                    plain_moe_infinity(model, with)};
+      },
+      true);
+  expect_met(cases,
+             {kResident, kLoaded, kLate, kUnused, kWaitedForCopy, kEvicted, kReplaced, kLeftUnused, kNotWorth,
+              kPassedOver, kMistaken, kArithmetic},
+             20);
+}
+
+TEST(PlainExperts, MoeInfinityAsPublished) {
+  const Cases cases = run_cases(
+      [](Random& random, const PlainExpertModel& model) {
+        const std::int64_t slots = slots_of_all(random, model);
+        return Pair{"moe-infinity",
+                    {{"policy.gpu_experts", slots},
+                     {"policy.prefetch", random.one_in(2)},
+                     {"policy.matched_layers", random.in(0, 4)},
+                     {"policy.variant", std::string("published")}},
+                    plain_moe_infinity_published(model, slots)};
+      },
+      true);
+  expect_met(cases, {kResident, kLoaded, kEvicted, kEvictedOfLayer, kWaitedForCopy, kArithmetic}, 10);
 }
 
 }  // namespace

@@ -43,7 +43,8 @@ class ScriptedRouters final : public ExpertActivation {
   std::vector<std::vector<std::int32_t>> rankings{};  // by layer
   std::vector<std::vector<double>> popularities{};    // by layer, by expert; empty: all are equal
   using Rows = std::vector<std::vector<double>>;      // by layer and expert
-  std::vector<Rows> kinds{};                          // of requests; the iteration's are of the first kind
+  std::vector<Rows> kinds{};                          // of requests
+  std::vector<double> shares{};                       // of the iteration's tokens, by kind; empty: the first kind's
   std::vector<std::vector<std::int32_t>> hits{};      // by layer: what a hit curve finds; empty: there is no curve
 
   [[nodiscard]] std::int64_t tokens() const override { return batch; }
@@ -63,7 +64,10 @@ class ScriptedRouters final : public ExpertActivation {
     return popularities.empty() ? 0.0 : at(popularities, layer).at(static_cast<std::size_t>(expert));
   }
   [[nodiscard]] std::int32_t patterns() const override { return std::max(1, static_cast<std::int32_t>(kinds.size())); }
-  [[nodiscard]] double pattern_share(std::int32_t pattern) const override { return pattern == 0 ? 1.0 : 0.0; }
+  [[nodiscard]] double pattern_share(std::int32_t pattern) const override {
+    if (shares.empty()) return pattern == 0 ? 1.0 : 0.0;
+    return shares.at(static_cast<std::size_t>(pattern));
+  }
   [[nodiscard]] double popularity_in(std::int32_t pattern, std::int32_t layer, std::int32_t expert) const override {
     return kinds.at(static_cast<std::size_t>(pattern))
         .at(static_cast<std::size_t>(layer))
@@ -112,8 +116,10 @@ class ExpertBench {
     const std::span<const PrefillChunk> chunks(chunk);
     const BatchShape shape{
         .decode_sequences = tokens, .chunks = chunks.first(prompt > 0 ? 1 : 0), .sampled_sequences = tokens};
-    const std::array<SubBatchTimes, 1> times{SubBatchTimes{.gpu = LayerTimes(model.iteration(shape).layer)}};
-    rule_ = layers_->begin(shape, model.iteration(shape).layer);
+    const Duration every = model.iteration(shape).layer;
+    const std::array<SubBatchTimes, 1> times{
+        SubBatchTimes{.gpu = layer_times.empty() ? LayerTimes(every) : LayerTimes(std::span(layer_times))}};
+    rule_ = layers_->begin(shape, every);
     const IterationPlan plan{model.layers(), times, rule_};
     const SimTime start = executor_.now();
     executor_.begin(plan, start);
@@ -128,6 +134,7 @@ class ExpertBench {
   [[nodiscard]] Bytes copied(Stream stream) const { return executor_.use(stream).bytes; }
 
   ScriptedRouters routers;
+  std::vector<Duration> layer_times{};  // empty: all as the model says
 
  private:
   class Observer final : public CopyObserver {

@@ -19,19 +19,23 @@ TEST(ExpertMatrix, PrioritiesOfThePaper) {
   EXPECT_DOUBLE_EQ(load_priority(0.5, 1, 0, 4), 0.375);
   EXPECT_DOUBLE_EQ(load_priority(0.8, 2, 0, 4), 0.4);
 
-  ExpertMatrix matrix(4, 3);
   const std::vector<std::vector<double>> rows{{0.25, 0.4, 0.35}, {0.3, 0.5, 0.2}, {0.1, 0.8, 0.1}, {0.9, 0.05, 0.05}};
-  for (const LayerExpert& one : {LayerExpert{0, 0}, {2, 1}, {3, 0}}) matrix.add(one);  // kept when rows are set
-  matrix.set([&](std::int32_t layer, std::int32_t expert) {
+  const ExpertShares equal(4, 3, [](std::int32_t, std::int32_t) { return 1.0 / 3.0; });
+  const ExpertShares shares(4, 3, [&](std::int32_t layer, std::int32_t expert) {
     return rows[static_cast<std::size_t>(layer)][static_cast<std::size_t>(expert)];
   });
-  EXPECT_EQ(matrix.least(1), (LayerExpert{3, 0}));  // .225 of .25, .4, .225
-  EXPECT_EQ(matrix.least(3), (LayerExpert{0, 0}));  // never of the running layer
-  EXPECT_EQ(matrix.most(0), (LayerExpert{1, 1}));   // .375; (2, 1) is present
+  ExpertMatrix matrix(4, 3, equal);
+  for (const LayerExpert& one : {LayerExpert{0, 0}, {2, 1}, {3, 0}}) matrix.add(one);
+  matrix.set(shares);                                   // what is present stays
+  EXPECT_EQ(matrix.least(1), (LayerExpert{3, 0}));      // .225 of .25, .4, .225
+  EXPECT_EQ(matrix.least(3), (LayerExpert{0, 0}));      // never of the running layer
+  EXPECT_EQ(matrix.most(0, 0.0), (LayerExpert{1, 1}));  // .375; (2, 1) is present
   matrix.remove({2, 1});
-  EXPECT_EQ(matrix.most(0), (LayerExpert{2, 1}));  // .4
-  EXPECT_EQ(matrix.most(3), std::nullopt);         // no later layer
+  EXPECT_EQ(matrix.most(0, 0.0), (LayerExpert{2, 1}));  // .4
+  EXPECT_EQ(matrix.most(3, 0.0), std::nullopt);         // no later layer
   matrix.remove({3, 0});
+  EXPECT_EQ(matrix.most(2, 0.22), (LayerExpert{3, 0}));  // worth keeping .225
+  EXPECT_EQ(matrix.most(2, 0.23), std::nullopt);
   matrix.remove({0, 0});
   EXPECT_EQ(matrix.least(1), std::nullopt);
 }
@@ -84,6 +88,38 @@ TEST(MoeInfinity, LoadsAheadByTheMatrixOfTheRequest) {
   EXPECT_NEAR(figures.at("gpu_expert_seconds"), 8e-6, 1e-8);  // eight experts
 }
 
+// (1, 0) is worth keeping .45, so gate 0 at 1 loads nothing. At gate 1, at 3, (3, 0) is the most worth loading, .9
+// / 2, but its .225 of keeping are less than the .24 of (0, 0). (2, 0), .5 * 3/4, is worth keeping .25 and is
+// loaded, 3-7. Gate 2 at 5 waits, computed 7-8. Gate 3 at 9: (3, 0) in place of (2, 0), 9-13, computed to 14.
+TEST(MoeInfinity, AnExpertThatIsNotWorthASlotIsPassedOver) {
+  FourLayers run(4, {{{0.24, 0.36, 0.4}, {0.6, 0.2, 0.2}, {0.5, 0.3, 0.2}, {0.9, 0.05, 0.05}}}, {});
+  EXPECT_NEAR(run.token({0, 0, 0, 0}), 14.0, 0.01);
+  EXPECT_EQ(run.figures().at("prefetched_expert_bytes"), 1000.0);
+}
+
+// Matched after two layers. At gate 0 the other kind's (2, 0), .8 / 2, takes the slot of (1, 0): 1-5. Gate 1 at 3:
+// (1, 1) takes that of (0, 0), 5-9, computed to 10. At 9 the right (2, 1), .4, takes the slot of (2, 0), now .05:
+// 9-13. Gate 2 at 11 needs (2, 0) after all, 13-17, computed to 18, in place of (1, 1), .3; (2, 1) was for nothing
+// as well. Gate 3 at 19: (3, 2) in place of (2, 0), 19-23, computed to 24.
+TEST(MoeInfinity, AnExpertThatLeavesBeforeItsLayerWasForNothing) {
+  const Rows mine{{0.25, 0.35, 0.4}, {0.2, 0.4, 0.4}, {0.1, 0.8, 0.1}, {0.05, 0.05, 0.9}};
+  const Rows other{{0.25, 0.35, 0.4}, {0.2, 0.4, 0.4}, {0.8, 0.1, 0.1}, {0.05, 0.05, 0.9}};
+  FourLayers run(4, {mine, other}, {{"policy.matched_layers", std::int64_t{2}}});
+  EXPECT_NEAR(run.token({0, 1, 0, 2}), 24.0, 0.01);
+  EXPECT_EQ(run.figures().at("prefetched_expert_bytes"), 2000.0);
+  EXPECT_EQ(run.figures().at("unused_prefetches"), 2.0);
+}
+
+// An iteration without tokens, such as one that waits for copies of its requests: its routers choose nothing.
+TEST(MoeInfinity, WithoutTokensNothingIsLoaded) {
+  const ExpertModel times = model(4, 1.0, 4.0);
+  ExpertBench bench("moe-infinity", times, small(4, 3, 1, 1.0, 1.0), {{"policy.gpu_experts", std::int64_t{4}}}, {}, {},
+                    {kRows});
+  bench.routers.used.assign(4, {});
+  EXPECT_NEAR(units(bench.iterate(0)), 4.0, 0.01);
+  EXPECT_EQ(bench.figures().at("prefetched_expert_bytes"), 0.0);
+}
+
 // Without loading ahead, token 1 waits 4 at each of the layers 1 to 3: (1, 1) takes the slot of (1, 0)? Not of the
 // running layer: of (0, 2), .1. (2, 2) that of (1, 0), .075; (3, 0) that of (2, 2), .3. 8 + 3 * 4. Token 2 finds
 // (0, 1) and (1, 1): (2, 2) takes the slot of (3, 0), .125; (3, 0) that of (2, 2): 8 + 2 * 4.
@@ -104,6 +140,10 @@ TEST(MoeInfinity, ThePublishedCodeReplacesTheLeastUsed) {
   EXPECT_NEAR(run.token({2, 1, 2, 0}), 16.0, 0.01);
   // (0, 2) and (3, 0) have been used once since they were loaded, (3, 0) by taking the slot of (0, 2).
   EXPECT_EQ(run.figures().at("demanded_expert_bytes"), 5000.0);
+  // (3, 0) has been used once, the others three and four times. It is of the running layer, but not in use: (3, 2)
+  // takes its slot.
+  EXPECT_NEAR(run.token({1, 1, 2, 2}), 12.0, 0.01);
+  EXPECT_NEAR(run.token({1, 1, 2, 2}), 8.0, 0.01);
 }
 
 // Requests of two kinds; this one uses expert 0 everywhere. Six slots: layers 0 and 1 are there.
