@@ -102,11 +102,15 @@ void LayerSwap::start(Stream stream, std::int32_t layer, CopySink& sink) {
   (in ? going_in_ : going_out_) = true;
   (in ? host_ : gpu_).erase(layer);
   const SlotCopies& copies = old_.has(layer) ? old_copies_ : copies_;
-  Copy copy = in ? copies.in : copies.out;
-  copy.stream = stream;
-  copy.layer = layer;
-  peak_host_ = std::max(peak_host_, copy.bytes * (layers_ - gpu_.count()));
-  sink.issue(copy);
+  const Copy& slot = in ? copies.in : copies.out;
+  peak_host_ = std::max(peak_host_, slot.bytes * (layers_ - gpu_.count()));
+  sink.issue({.stream = stream,
+              .layer = layer,
+              .bytes = slot.bytes,
+              .launch = slot.launch,
+              .transfer = slot.transfer,
+              .tag = slot.tag,
+              .owner = slot.owner});
 }
 
 }  // namespace spillway

@@ -76,7 +76,7 @@ inline void CopyStream::time_rest() {
   if (!slowdown_.none()) {
     // Layers move the same bytes again and again, so most copies take as long as the one before.
     if (transfer_left_ != known_.transfer || slowdown_ != known_.slowdown) {
-      known_ = {transfer_left_, slowdown_, scale_up(transfer_left_, slowdown_.num, slowdown_.den)};
+      known_ = {slowdown_, transfer_left_, scale_up(transfer_left_, slowdown_.num, slowdown_.den)};
     }
     transfer = known_.slowed;
   }
@@ -396,7 +396,7 @@ bool Executor::reach_after(LayerRule* rule, SimTime until) {
 }
 
 // Starts the next GPU step now.
-inline void Executor::compute(const IterationPlan& plan) {
+inline void Executor::compute(const IterationPlan& plan, bool works_in_layers) {
   const auto sub = static_cast<std::size_t>(sub_batch_);
   const SubBatchTimes& times = plan.sub_batches[sub];
   const bool is_layer = layer_ < plan.layers;
@@ -404,7 +404,7 @@ inline void Executor::compute(const IterationPlan& plan) {
   use_of(Stream::compute).stall += now_ - compute_free_;
   use_of(Stream::compute).busy += work;
   compute_free_ = now_ + work;
-  in_layer_ = is_layer && plan.rule != nullptr && plan.rule->works_in_layers();
+  in_layer_ = is_layer && works_in_layers;
   if (!in_layer_) next_step(plan);
 }
 
@@ -512,6 +512,7 @@ RunOutcome Executor::run(const IterationPlan& plan, SimTime until) {
   const SubBatchTimes& first = plan.sub_batches.front();
   const bool quiet = may_be_quiet(plan);
   const bool recurs = may_recur(plan);
+  const bool works_in_layers = plan.rule != nullptr && plan.rule->works_in_layers();
   noted_layer_ = -1;  // what slows copies down may have changed since
   while (layer_ <= plan.layers) {
     if (in_layer_) {
@@ -522,7 +523,7 @@ RunOutcome Executor::run(const IterationPlan& plan, SimTime until) {
     if (quiet) compute_quiet_layers(plan, first.gpu.at(0), until);
     const bool reached = layer_ < plan.layers ? reach_layer(plan.rule, until) : reach_after(plan.rule, until);
     if (!reached) return {false, until};
-    compute(plan);
+    compute(plan, works_in_layers);
   }
   if (!reach(plan.rule, compute_free_, until)) return {false, until};
   iteration_start_ = kNever;

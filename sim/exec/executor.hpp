@@ -138,10 +138,11 @@ class CopyStream {
   Duration launch_left_{};
   Duration transfer_left_{};  // at slowdown 1
   Slowdown slowdown_{};
-  /// How long a transfer takes with a slowdown.
+  /// How long a transfer takes with a slowdown. In another order than transfer_left_ and slowdown_, which a compiler
+  /// would otherwise read together right after one of them was written, and wait for that.
   struct Known {
-    Duration transfer{};
     Slowdown slowdown{};
+    Duration transfer{};
     Duration slowed{};
   };
   Known known_{};
@@ -333,7 +334,7 @@ class Executor final : private CopySink {
   bool reach_layer(LayerRule* rule, SimTime until);
   bool reach_after(LayerRule* rule, SimTime until);
   bool wait(LayerRule* rule, Wait what, SimTime until);
-  void compute(const IterationPlan& plan);
+  void compute(const IterationPlan& plan, bool works_in_layers);
   /// Goes on with what the rule computes after the step of a layer; returns whether it has come to its end by `until`.
   bool work_in_layer(const IterationPlan& plan, SimTime until);
   void next_step(const IterationPlan& plan) {
