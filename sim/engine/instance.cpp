@@ -50,10 +50,9 @@ Instance::Instance(const InstanceConfig& config, InstanceSink& sink, std::span<c
       lends_(config.lends),
       informer_(config.lends != nullptr ? config.informer() : nullptr),
       padding_(config.padding),
-      shapes_(memory),
       table_(memory),
       members_(config.kv.block_tokens, config.kv.prefix_caching, memory),
-      runner_(*config.model, kv_, graph_, {config.route, links, stepped}, memory) {
+      runner_(*config.model, kv_, graph_, {config.route, links, stepped}) {
   block_tokens_ = kv_.block_tokens;
   max_model_len_ = config.max_model_len;
   caches_prefixes_ = kv_.prefix_caching;
@@ -97,7 +96,8 @@ void Instance::prefetch_members() const {
     prefetch(first, static_cast<std::size_t>(static_cast<const char*>(last) - static_cast<const char*>(first)));
   };
   prefetch(static_cast<const View*>(this), sizeof(View));
-  up_to(&cpu_attention_, &runner_);
+  up_to(&cpu_attention_, &ledger_);
+  ledger_.prefetch_members();
   runner_.prefetch_members();
 }
 
@@ -107,8 +107,6 @@ void Instance::prefetch_pointees() const {
   prefetch(policy_.space.get(), 64);
   prefetch(tiers_.data(), tiers_.size_bytes());
   members_.prefetch_pointees();
-  prefetch(shapes_.data(), sizeof(BatchShape));
-  runner_.prefetch_pointees();
 }
 
 // --- arrivals and departures
@@ -333,11 +331,7 @@ void Instance::start(SimTime now) {
   if (lends_ != nullptr) runner_.share_memory(lends_->take_busy());
   const Blocks stored = host_ ? host_->take_stores() : Blocks(0);
   if (draw_ && draw_->patterns() > 1) mix_experts();
-  if (stepped_) {
-    runner_.begin(shapes(), now, stored);
-  } else {
-    executed(runner_.run(shapes(), now, stored));
-  }
+  execute(now, stored);
   // Layers take lent memory when the iteration begins.
   if (borrows_ != nullptr) report_held(/*copying=*/true);
 }
@@ -394,19 +388,27 @@ void Instance::report_shrunk_tiers() {
   }
 }
 
-std::span<const BatchShape> Instance::shapes() {
-  shapes_.resize(1);
+void Instance::execute(SimTime now, Blocks stored) {
   if (members_.all_together() && !chunks_apart_) {
-    fill(shapes_.front());
+    BatchShape shape;
+    fill(shape);
+    execute({&shape, 1}, now, stored);
   } else {
-    fill_shapes();
+    std::array<BatchShape, kMostSubBatches> all;
+    execute(fill(all), now, stored);
   }
-  if (connector_) shapes_.front().connector = connector_->work;
-  return shapes_;
 }
 
-void Instance::fill_shapes() {
-  std::array<BatchShape, kMostSubBatches> all;
+void Instance::execute(std::span<BatchShape> shapes, SimTime now, Blocks stored) {
+  if (connector_) shapes.front().connector = connector_->work;
+  if (stepped_) {
+    runner_.begin(shapes, now, stored);
+  } else {
+    executed(runner_.run(shapes, now, stored));
+  }
+}
+
+std::span<BatchShape> Instance::fill(std::array<BatchShape, kMostSubBatches>& all) {
   const auto add_decode = [&](std::int32_t m, Tokens attended) {
     const Member& member = members_[m];
     BatchShape& shape = all[static_cast<std::size_t>(member.sub_batch)];
@@ -449,15 +451,15 @@ void Instance::fill_shapes() {
     }
     begin[s + 1] = chunks_.size();
   }
-  shapes_.clear();
+  std::size_t used = 0;
   for (std::size_t s = 0; s < all.size(); ++s) {
     all[s].chunks = std::span(chunks_).subspan(begin[s], begin[s + 1] - begin[s]);
-    if (!all[s].empty()) shapes_.push_back(all[s]);
+    if (!all[s].empty()) std::swap(all[used++], all[s]);
   }
+  return std::span(all).first(used);
 }
 
 void Instance::fill(BatchShape& shape) {
-  shape = BatchShape{};
   shape.decode_sequences = staged_decodes_;
   if (staged_decodes_ == members_.decoding()) {
     shape.decode_context = members_.decode_context();

@@ -399,13 +399,15 @@ class Instance final : public View, private Decision {
   void report_shrunk_tiers();
   /// The iteration in flight has been executed, perhaps ahead of time.
   void executed(const ExecutedIteration& iteration);
-  /// One shape for each sub-batch.
-  [[nodiscard]] std::span<const BatchShape> shapes();
+  /// Executes the staged batch from now on, or begins to.
+  void execute(SimTime now, Blocks stored);
+  void execute(std::span<BatchShape> shapes, SimTime now, Blocks stored);
+  /// The empty shape becomes that of the batch.
   void fill(BatchShape& shape);
   /// Adds the staged chunk of a member.
   void add_chunk(std::int32_t m, BatchShape& shape);
-  /// The same when some requests are apart.
-  void fill_shapes();
+  /// The same when some requests are apart: one empty shape for each sub-batch. Returns those that are used.
+  std::span<BatchShape> fill(std::array<BatchShape, kMostSubBatches>& all);
   /// Queues the blocks that the iteration filled for the host.
   void store_named(SimTime now);
   void complete_decodes(SimTime now, Duration duration);
@@ -514,7 +516,6 @@ class Instance final : public View, private Decision {
   const std::optional<Padding> padding_;
   std::vector<std::int32_t> chunk_members_;  // of the decision being staged, then of the iteration in flight
   std::vector<PrefillChunk> chunks_;
-  std::pmr::vector<BatchShape> shapes_;               // one for each sub-batch
   std::vector<RequestId> expired_;                    // in the iteration in flight
   std::vector<RequestId> unheard_;                    // the scheduler does not know them yet; in order of arrival
   std::vector<UnderWay> under_way_;                   // moves that nobody, or only a request, waits for

@@ -26,13 +26,12 @@ Resource link_of(Stream stream) {
 }  // namespace
 
 IterationRunner::IterationRunner(const ExecutionModel& model, const KvLayout& kv, const TierGraph& graph,
-                                 Surroundings surroundings, std::pmr::memory_resource* memory)
-    : model_(model),
+                                 Surroundings surroundings)
+    : surroundings_(std::move(surroundings)),
+      model_(model),
       clock_(model.sustained_clock()),
       cache_is_lent_(kv.cache_is_lent),
       several_kinds_(model.layer_kinds().several()),
-      sub_batches_(memory),
-      surroundings_(std::move(surroundings)),
       executor_(make_executor()),
       kv_(kv),
       graph_(graph) {
@@ -65,51 +64,60 @@ void IterationRunner::set_traffic(std::span<const LinkTraffic> traffic) {
   }
 }
 
-void IterationRunner::add_sub_batch(const BatchShape& shape, Duration cpu_attention) {
+IterationTime IterationRunner::time_of(const BatchShape& shape, Duration cpu_attention, Times& sums) {
   IterationTime time = model_.iteration(shape);
-  clock_.slow(time, model_.layers());
-  const Duration layer = time.layer + cpu_attention;
-  sub_batches_.push_back({time.before, LayerTimes(layer), time.after});
+  const std::int32_t layers = model_.layers();
+  clock_.slow(time, layers);
+  const Duration on_cpu = cpu_attention * layers;
+  sums.before += time.before;
+  sums.layer += time.layer + cpu_attention;
+  sums.after += time.after;
+  sums.all_layers += (several_kinds_ ? model_.all_layers(time) : time.layer * layers) + on_cpu;
+  sums.shares.compute += time.shares.compute;
+  sums.shares.memory += time.shares.memory;
+  sums.shares.network += time.shares.network;
+  sums.shares.host += time.shares.host;
+  sums.cpu_attention += on_cpu;
+  return time;
+}
+
+void IterationRunner::add_sub_batch(const BatchShape& shape, Duration cpu_attention) {
+  IterationTime time = time_of(shape, cpu_attention, times_);
+  sub_batches_.push_back({time.before, LayerTimes(time.layer + cpu_attention), time.after});
   if (several_kinds_) {
-    all_layers_ += model_.all_layers(time) + cpu_attention * model_.layers();
     for (Duration& kind : time.kinds) kind += cpu_attention;
     kinds_.push_back(time.kinds);
-  } else {
-    all_layers_ += layer * model_.layers();
   }
   attention_of_.push_back(time.attention);
-  times_.before += time.before;
-  times_.layer += layer;
-  times_.after += time.after;
-  times_.shares.compute += time.shares.compute;
-  times_.shares.memory += time.shares.memory;
-  times_.shares.network += time.shares.network;
-  times_.shares.host += time.shares.host;
-  result_.cpu_attention += cpu_attention * model_.layers();
+}
+
+Duration IterationRunner::make_up(Times& sums) {
+  const Duration busy = std::exchange(memory_busy_, {});
+  sums.before += busy;
+  sums.shares.memory += to_seconds(busy);
+  return busy;
+}
+
+void IterationRunner::fill(ExecutedIteration& iteration, const Times& sums) {
+  iteration.layer = sums.layer;
+  iteration.alone = sums.before + sums.all_layers + sums.after;
+  iteration.around = sums.before + sums.after;
+  iteration.shares = sums.shares;
+  iteration.cpu_attention = sums.cpu_attention;
 }
 
 void IterationRunner::time_sub_batches(std::span<const BatchShape> shapes) {
-  times_ = IterationTime{};
+  times_ = {};
   sub_batches_.clear();
   attention_of_.clear();
   kinds_.clear();
-  all_layers_ = {};
   if (layers_ != nullptr && shapes.size() == 1) {
     for (const SubBatchShape& part : layers_->split(shapes.front())) add_sub_batch(part.shape, part.cpu_attention);
   }
   if (sub_batches_.empty()) {
     for (const BatchShape& shape : shapes) add_sub_batch(shape, Duration{});
   }
-  if (memory_busy_ > Duration{}) {
-    const Duration busy = std::exchange(memory_busy_, {});
-    sub_batches_.front().before += busy;
-    times_.before += busy;
-    times_.shares.memory += to_seconds(busy);
-  }
-  result_.layer = times_.layer;
-  result_.alone = times_.before + all_layers_ + times_.after;
-  result_.around = times_.before + times_.after;
-  result_.shares = times_.shares;
+  if (memory_busy_ > Duration{}) sub_batches_.front().before += make_up(times_);
 }
 
 void IterationRunner::tell_layers_apart() {
@@ -269,27 +277,38 @@ void IterationRunner::stop_layers() {
   }
 }
 
-const ExecutedIteration& IterationRunner::run(std::span<const BatchShape> shapes, SimTime start, Blocks stored) {
+ExecutedIteration IterationRunner::run(std::span<const BatchShape> shapes, SimTime start, Blocks stored) {
+  if (only_computes(shapes, stored)) return run_alone(shapes, start);
   prepare(shapes, start);
-  if (only_computes(stored)) {
-    result_.end = executor_.run_alone(start, result_.alone);
-    result_.copied_before.kv = executor_.copying_for_requests() - copied_at_end_.kv;
-    copied_at_end_.kv += result_.copied_before.kv;
-    if (between_ != LinkBytes{}) result_.issued = std::exchange(between_, {});
-    return result_;
-  }
   begin_prepared(shapes, stored);
   go_to(kNever);
   return result_;
+}
+
+ExecutedIteration IterationRunner::run_alone(std::span<const BatchShape> shapes, SimTime start) {
+  if (std::exchange(attends_on_cpu_, false)) part(kCpuAttention).rule = nullptr;
+  clock_.start(start);
+  Times sums;
+  for (const BatchShape& shape : shapes) time_of(shape, Duration{}, sums);
+  if (memory_busy_ > Duration{}) make_up(sums);
+  ExecutedIteration iteration{.start = start};
+  fill(iteration, sums);
+  iteration.end = executor_.run_alone(start, iteration.alone);
+  iteration.copied_before.kv = executor_.copying_for_requests() - copied_at_end_.kv;
+  copied_at_end_.kv += iteration.copied_before.kv;
+  if (between_ != LinkBytes{}) iteration.issued = std::exchange(between_, {});
+  return iteration;
 }
 
 void IterationRunner::prepare(std::span<const BatchShape> shapes, SimTime start) {
   result_ = ExecutedIteration{.start = start};
   clock_.start(start);
   time_sub_batches(shapes);
+  fill(result_, times_);
   part(kCpuAttention).rule = nullptr;
   const auto on_cpu = [](const BatchShape& shape) { return shape.cpu_sequences > 0; };
-  if (std::ranges::any_of(shapes, on_cpu)) prepare_cpu_attention(shapes);
+  attends_on_cpu_ = std::ranges::any_of(shapes, on_cpu);
+  if (attends_on_cpu_) prepare_cpu_attention(shapes);
 }
 
 void IterationRunner::begin_prepared(std::span<const BatchShape> shapes, Blocks stored) {

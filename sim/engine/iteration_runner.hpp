@@ -1,9 +1,9 @@
 // Executes the iterations of an instance: times its sub-batches, issues its copies and runs the executor.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
-#include <memory_resource>
 #include <span>
 #include <vector>
 
@@ -95,9 +95,8 @@ class IterationRunner final : private CopyObserver {
     std::span<const BytesPerSecond> links{};  // the shared ones; they outlive the runner
     bool others_copy = false;
   };
-  /// The graph and `memory` must outlive the runner.
-  IterationRunner(const ExecutionModel& model, const KvLayout& kv, const TierGraph& graph, Surroundings surroundings,
-                  std::pmr::memory_resource* memory = std::pmr::get_default_resource());
+  /// The graph must outlive the runner.
+  IterationRunner(const ExecutionModel& model, const KvLayout& kv, const TierGraph& graph, Surroundings surroundings);
   IterationRunner(const IterationRunner&) = delete;
   IterationRunner& operator=(const IterationRunner&) = delete;
 
@@ -130,9 +129,8 @@ class IterationRunner final : private CopyObserver {
   void share_memory(Duration busy) { memory_busy_ += busy; }
   /// No iteration starts now: the moves that none waits for begin all the same.
   void start_moves(SimTime now);
-  /// Executes the iteration that starts now; the result is valid until the next call. `stored` blocks go to the host
-  /// cache beside it.
-  [[nodiscard]] const ExecutedIteration& run(std::span<const BatchShape> shapes, SimTime start, Blocks stored);
+  /// Executes the iteration that starts now. `stored` blocks go to the host cache beside it.
+  [[nodiscard]] ExecutedIteration run(std::span<const BatchShape> shapes, SimTime start, Blocks stored);
 
   // The same in steps.
   void begin(std::span<const BatchShape> shapes, SimTime start, Blocks stored) {
@@ -175,14 +173,13 @@ class IterationRunner final : private CopyObserver {
   /// Lets every copy arrive that was issued; returns the bytes that the links carried in the whole run.
   [[nodiscard]] LinkBytes drain();
 
-  /// An iteration without copies will run soon: asks the caches for what it uses, and later for what that points to.
+  /// An iteration without copies will run soon: asks the caches for what it uses.
   SPILLWAY_PREFETCHES void prefetch_members() const {
-    prefetch(
-        this,
-        static_cast<std::size_t>(reinterpret_cast<const char*>(&copies_) - reinterpret_cast<const char*>(this)) + 16);
-    prefetch(&executor_, Executor::kHead);
+    const auto* const first = reinterpret_cast<const char*>(&surroundings_ + 1);
+    const auto* const executor = reinterpret_cast<const char*>(&executor_);
+    prefetch(first, static_cast<std::size_t>(executor - first) + Executor::kHead);
+    prefetch(&copies_, KvCopies::kHead);
   }
-  SPILLWAY_PREFETCHES void prefetch_pointees() const { prefetch(sub_batches_.data(), sizeof(SubBatchTimes)); }
 
  private:
   /// From `at` on, each flow of other traffic uses such a share of the idle links.
@@ -244,10 +241,28 @@ class IterationRunner final : private CopyObserver {
   [[nodiscard]] Copy copy_of(Stream stream, Bytes bytes, Blocks blocks, std::int64_t copies_per_block,
                              CopyMechanism mechanism, std::int32_t share, std::int32_t shares) const;
   void queue(const Pending& move);
-  /// Times the iteration.
+  /// Sums over the sub-batches of an iteration.
+  struct Times {
+    Duration before{};
+    Duration layer{};
+    Duration after{};
+    Duration all_layers{};
+    TimeShares shares{};
+    Duration cpu_attention{};
+  };
+  /// The time of a sub-batch, which is added to the sums.
+  IterationTime time_of(const BatchShape& shape, Duration cpu_attention, Times& sums);
+  /// The iteration makes up for the time in which the memory was busy. Returns that time, which the sums include then.
+  Duration make_up(Times& sums);
+  /// The figures of an iteration that do not depend on copies.
+  static void fill(ExecutedIteration& iteration, const Times& sums);
+  /// The iteration only computes. It touches no more of the runner than it needs: in a fleet, all of that comes from
+  /// far away.
+  [[nodiscard]] ExecutedIteration run_alone(std::span<const BatchShape> shapes, SimTime start);
+  /// Times an iteration that may copy.
   void prepare(std::span<const BatchShape> shapes, SimTime start);
   void begin_prepared(std::span<const BatchShape> shapes, Blocks stored);
-  /// Fills sub_batches_ and the figures of result_ that do not depend on copies.
+  /// Fills sub_batches_ and times_.
   void time_sub_batches(std::span<const BatchShape> shapes);
   /// Moves the GPU's attention of each sub-batch but the last to the step of the one after it: a step of sub-batch s is
   /// then its linear layers and the attention of s - 1, which is NEO's two stages per layer.
@@ -262,9 +277,10 @@ class IterationRunner final : private CopyObserver {
   void send_computed();
   [[nodiscard]] Executor make_executor();
   /// Nothing copies or is about to, so the iteration only computes.
-  [[nodiscard]] bool only_computes(Blocks stored) const {
-    return layers_ == nullptr && part(kCpuAttention).rule == nullptr && moves_.empty() && copies_.none() &&
-           loaded_ + stored + leaving_blocks_ == Blocks(0) && link_changes_.empty();
+  [[nodiscard]] bool only_computes(std::span<const BatchShape> shapes, Blocks stored) const {
+    const auto on_cpu = [](const BatchShape& shape) { return shape.cpu_sequences > 0; };
+    return layers_ == nullptr && moves_.empty() && copies_.none() && loaded_ + stored + leaving_blocks_ == Blocks(0) &&
+           link_changes_.empty() && std::ranges::none_of(shapes, on_cpu);
   }
   /// Fills what result_ says of copies and waits up to `end`.
   void account(SimTime end);
@@ -284,7 +300,8 @@ class IterationRunner final : private CopyObserver {
     return {executor_.copying(Stream::h2d), executor_.copying(Stream::d2h), executor_.copying_for_requests()};
   }
 
-  // Every iteration reads or writes most of what comes before `executor_`, and the head of that.
+  const Surroundings surroundings_;
+  // Every iteration reads or writes what comes before `executor_`, and the heads of that and of `copies_`.
   const ExecutionModel& model_;
   LayerPolicy* layers_ = nullptr;
   ExpertDraw* draw_ = nullptr;
@@ -299,22 +316,22 @@ class IterationRunner final : private CopyObserver {
   std::vector<LinkChange> link_changes_;  // to come, the next one last
   const bool several_kinds_;              // of layers
   bool several_ = false;                  // parts that may copy
-  bool running_ = false;                  // the iteration has begun and not ended
+  bool running_ = false;                  // an iteration that may copy has begun and not ended
   bool finished_ = false;                 // it has ended at result_.end, and nobody has taken its result
   bool copies_count_ = false;             // copies may slow it down, or are issued in it
-  std::array<Part, static_cast<std::size_t>(kCopyOwners)> parts_;  // by owner of copies
-  std::pmr::vector<SubBatchTimes> sub_batches_;                    // of the iteration
-  std::vector<Duration> attention_of_;                             // of each of them, per layer, on the GPU
-  IterationTime times_;                                            // their sums, without `kinds`
-  Duration all_layers_{};                                          // of all sub-batches
-  ExecutedIteration result_;
-  LinkTimes copied_at_end_{};  // of the last iteration
-  LinkBytes between_{};        // issued since that iteration
-  KvCopies copies_;            // of KV blocks; its head says whether there are any
-  const Surroundings surroundings_;
+  bool attends_on_cpu_ = false;           // so did the last iteration
+  LinkTimes copied_at_end_{};             // of the last iteration
+  LinkBytes between_{};                   // issued since that iteration
   Executor executor_;
   const KvLayout& kv_;
   const TierGraph& graph_;
+  KvCopies copies_;                                                // of KV blocks
+  std::array<Part, static_cast<std::size_t>(kCopyOwners)> parts_;  // by owner of copies
+  // Of the last iteration that might copy:
+  std::vector<SubBatchTimes> sub_batches_;
+  std::vector<Duration> attention_of_;  // of each of them, per layer, on the GPU
+  Times times_;
+  ExecutedIteration result_;
   std::vector<std::array<Duration, kMostLayerKinds>> kinds_;  // of each sub-batch, where layers are of several kinds
   std::vector<Duration> layer_times_;                         // then of each of their layers
   CpuAttention attention_;

@@ -112,12 +112,12 @@ void Ledger::executed(const ExecutedIteration& iteration, bool short_of_kv) {
   iteration_.end = iteration.end;
   iteration_.copies = streams_layers_ || iteration.issued != LinkBytes{} || iteration.copying.kv > Duration{};
   if (iteration_.copies) {
-    iteration_.layer_stall = iteration.layer_stall;
-    iteration_.request_stall = iteration.request_stall;
-    iteration_.issued = iteration.issued;
-    iteration_.copying = iteration.copying;
-    iteration_.bubbles = iteration.bubbles;
-    iteration_.cpu_busy = iteration.cpu_busy;
+    copied_.layer_stall = iteration.layer_stall;
+    copied_.request_stall = iteration.request_stall;
+    copied_.issued = iteration.issued;
+    copied_.copying = iteration.copying;
+    copied_.bubbles = iteration.bubbles;
+    copied_.cpu_busy = iteration.cpu_busy;
     charged_ = charged_ + iteration.issued;
   }
   book_copying(iteration.copied_before, previous_end_, iteration.start, iteration.start, totals_.kv_copied_idle);
@@ -176,20 +176,20 @@ void Ledger::book_iteration(SimTime end) {
   if (!iteration_.copies) return;
   const Duration length = iteration_.end - iteration_.start;
   const Duration part = std::max(Duration{}, end - std::max(iteration_.start, begin_));
-  totals_.moved_h2d += share(iteration_.issued.h2d, part, length);
-  totals_.moved_d2h += share(iteration_.issued.d2h, part, length);
-  totals_.moved_peer_in += share(iteration_.issued.peer_in, part, length);
-  totals_.moved_peer_out += share(iteration_.issued.peer_out, part, length);
-  totals_.read_by_cpu += share(iteration_.issued.cpu, part, length);
-  totals_.kv_waited_for += share(iteration_.request_stall, part, length);
-  book_copying(iteration_.copying, iteration_.start, end, iteration_.end, totals_.kv_copied_beside);
-  if (streams_layers_) totals_.layers->stall_time += to_seconds(share(iteration_.layer_stall, part, length));
-  if (iteration_.cpu_busy == Duration{}) return;
+  totals_.moved_h2d += share(copied_.issued.h2d, part, length);
+  totals_.moved_d2h += share(copied_.issued.d2h, part, length);
+  totals_.moved_peer_in += share(copied_.issued.peer_in, part, length);
+  totals_.moved_peer_out += share(copied_.issued.peer_out, part, length);
+  totals_.read_by_cpu += share(copied_.issued.cpu, part, length);
+  totals_.kv_waited_for += share(copied_.request_stall, part, length);
+  book_copying(copied_.copying, iteration_.start, end, iteration_.end, totals_.kv_copied_beside);
+  if (streams_layers_) totals_.layers->stall_time += to_seconds(share(copied_.layer_stall, part, length));
+  if (copied_.cpu_busy == Duration{}) return;
   if (!totals_.on_cpu) totals_.on_cpu.emplace();
   CpuAttentionTotals& on_cpu = *totals_.on_cpu;
-  on_cpu.busy += share(iteration_.cpu_busy, part, length);
+  on_cpu.busy += share(copied_.cpu_busy, part, length);
   for (std::size_t i = 0; i < on_cpu.bubbles.size(); ++i) {
-    on_cpu.bubbles[i] += share(iteration_.bubbles[i], part, length);
+    on_cpu.bubbles[i] += share(copied_.bubbles[i], part, length);
   }
 }
 

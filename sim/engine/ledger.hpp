@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "sim/api/decision.hpp"
+#include "sim/core/prefetch.hpp"
 #include "sim/core/units.hpp"
 #include "sim/engine/iteration_runner.hpp"
 #include "sim/metrics/engine_totals.hpp"
@@ -77,6 +78,11 @@ class Ledger {
   void check_links(const LinkBytes& carried, const LinkBytes& after_them) const;
   /// Sums over the measured span; all zero when it has not begun.
   [[nodiscard]] EngineTotals totals() const;
+  /// An iteration without copies will run soon: asks the caches for what it uses.
+  SPILLWAY_PREFETCHES void prefetch_members() const {
+    const auto* const first = reinterpret_cast<const char*>(this);
+    prefetch(first, static_cast<std::size_t>(reinterpret_cast<const char*>(&copied_) - first));
+  }
 
  private:
   /// Integrals over time in which nothing runs. They count only once another iteration follows, because the measured
@@ -95,7 +101,9 @@ class Ledger {
   struct InFlight {
     SimTime start{};
     SimTime end{};
-    bool copies = false;  // else the rest is not filled
+    bool copies = false;  // see copied_
+  };
+  struct Copied {
     Duration layer_stall{};
     Duration request_stall{};
     LinkBytes issued{};
@@ -125,23 +133,25 @@ class Ledger {
   /// `copying` counts up to `end`; it is spread evenly from `start` to `whole_end`. Adds that of KV to `kv`.
   void book_copying(const LinkTimes& copying, SimTime start, SimTime end, SimTime whole_end, Duration& kv);
 
-  std::vector<LayerTotals::Change> capacities_;
-  EngineTotals totals_;
+  // Every iteration reads or writes most of what comes before copied_.
   bool streams_layers_ = false;
-  LinkBytes charged_{};  // bytes of all iterations so far, booked or not
   bool measuring_ = false;
-  SimTime begin_{};  // of the measured span, once it has begun
-  SimTime advanced_{};
-  IdleTime idle_;  // since the last completion
   bool running_ = false;
-  InFlight iteration_;                                     // while running_, else the last one
-  SimTime previous_end_{};                                 // of the iteration before
-  std::array<double, kResources> spending_{};              // of the iteration in flight, shares of its length
-  std::array<double, kResources> spending_short_of_kv_{};  // likewise, of the share of Resource::kv_capacity
-  bool short_of_kv_ = false;                               // the iteration in flight
-  double on_gpu_ = 0.0;                                    // likewise, without waits and the engine's CPU time
-  double in_layers_ = 0.0;                                 // likewise
-  double unspent_ = 0.0;                                   // measured seconds of it before these shares were known
+  bool short_of_kv_ = false;  // the iteration in flight
+  SimTime begin_{};           // of the measured span, once it has begun
+  SimTime advanced_{};
+  IdleTime idle_;                              // since the last completion
+  InFlight iteration_;                         // while running_, else the last one
+  SimTime previous_end_{};                     // of the iteration before
+  std::array<double, kResources> spending_{};  // of the iteration in flight, shares of its length
+  double on_gpu_ = 0.0;                        // likewise, without waits and the engine's CPU time
+  double in_layers_ = 0.0;                     // likewise
+  double unspent_ = 0.0;                       // measured seconds of it before these shares were known
+  EngineTotals totals_;
+  std::array<double, kResources> spending_short_of_kv_{};  // as spending_, of the share of Resource::kv_capacity
+  Copied copied_{};                                        // of iteration_, if it copies
+  LinkBytes charged_{};                                    // bytes of all iterations so far, booked or not
+  std::vector<LayerTotals::Change> capacities_;
 };
 
 }  // namespace spillway

@@ -30,6 +30,9 @@ namespace spillway {
 /// for the next iteration.
 class KvCopies final : public LayerRule {
  public:
+  /// Bytes at the start of the object that none() uses.
+  static constexpr std::size_t kHead = 16;
+
   void add(Copy copy, bool in_turn = false) {
     copy.tag = kBlocking;
     ++here_;
@@ -208,6 +211,7 @@ class KvCopies final : public LayerRule {
     copies.clear();
   }
 
+  // The head:
   std::size_t here_ = 0;  // copies that wait to be issued or are in flight
   std::vector<Copy> blocking_;
   std::vector<Copy> in_turn_;
