@@ -25,6 +25,13 @@
 // ends max(t (L - 1) / L - c, 0) + t / L after the prompt, with a launch for each part. That a layer may leave before
 // it is computed, when the link is faster than the prompt, changes no end: the last layer waits.
 //
+// Links. Once its launch is over, a transfer crosses ports of the two replicas, which only transfers do, and links
+// of the servers, such as those of a PCIe switch. Copies of instances cross these, too: KV that swaps, weights that
+// are streamed. All that move at an instant share each link max-min fairly: the bytes/s per GPU of all rise together,
+// until a flow is as fast as alone or one of its links is full. Example: a copy of two GPUs and a transfer between
+// replicas of two GPUs move at 1 byte/ns per GPU when they are alone. While both cross a switch of 3 bytes/ns, they
+// move at 3 / 4 byte/ns per GPU. Transfers do not slow computing down.
+//
 // Failures. A request whose prompt, or whose KV before it has arrived, is lost with its prefill replica starts anew.
 // Without SimulationConfig::retry it is lost, and so is one whose decode replica goes down, at once. With retry, when
 // the decode replica goes down before the KV has arrived, KV that moves as a whole stays where it is and goes to
@@ -68,8 +75,10 @@ struct Handover {
   std::function<std::unique_ptr<Router>(const Replicas&)> decode_router{};
   bool first_token_at_prefill = false;
   bool by_layers = false;
-  std::int64_t gpus = 1;                // of an instance: each has KvLayout::block_bytes of a block
-  std::vector<BytesPerSecond> links{};  // that transfers share
+  std::int64_t gpus = 1;  // of an instance: each has KvLayout::block_bytes of a block
+  /// Links that transfers share: first SimulationConfig::links, which copies of instances cross, too, and then those
+  /// that no other copy crosses.
+  std::vector<BytesPerSecond> links{};
   /// From an instance of the first pool to one of the second, by their numbers within the pools.
   std::function<HandoverPath(std::size_t prefill, std::size_t decode)> path{};
 
@@ -83,9 +92,20 @@ struct Handover {
 
 /// The transfers under way. Those that cross a link share it max-min fairly; one alone takes launch + bytes /
 /// bandwidth. A change costs O(transfers * (transfers + links)).
+///
+/// Where copies of instances cross the same links, a change only makes is_due() true, and share() follows before time
+/// goes on (HandoverSharing).
 class KvTransfers {
  public:
-  explicit KvTransfers(std::span<const BytesPerSecond> links);
+  /// `gpus` as in Handover. `beside_copies`: instances copy over some of the links.
+  explicit KvTransfers(std::span<const BytesPerSecond> links, std::int64_t gpus = 1, bool beside_copies = false);
+  [[nodiscard]] bool is_due() const { return due_; }
+  /// A transfer moves bytes.
+  [[nodiscard]] bool moves() const;
+  /// Each transfer gets its share from `now` on. `add_others` adds the flows of others to the links of transfers, and
+  /// `hear` learns what they get; both may be empty.
+  void share(SimTime now, const std::function<void(Links&)>& add_others = {},
+             const std::function<void(const Links&)>& hear = {});
   /// Bytes that moved over each link, in transfers that ended in the measured span.
   [[nodiscard]] const std::vector<double>& moved() const { return moved_; }
   /// `transfer`: of `path`'s bandwidth, without its launch.
@@ -105,10 +125,14 @@ class KvTransfers {
     bool launched = false;  // it moves bytes
     CopyStream stream{};    // the transfer is its only copy
   };
-  void share(SimTime now);
+  /// Something has started, launched or ended.
+  void change(SimTime now);
 
   Links links_;
   std::size_t shared_ = 0;
+  double gpus_ = 1.0;
+  bool beside_copies_ = false;
+  bool due_ = false;
   std::vector<Transfer> under_way_;
   std::vector<double> moved_;
 };

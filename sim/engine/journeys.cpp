@@ -7,9 +7,10 @@
 
 namespace spillway {
 
-Journeys::Journeys(const SimulationConfig& config, ReplicaPools& pools, std::span<const Replica> replicas, Run& run)
+Journeys::Journeys(const SimulationConfig& config, ReplicaPools& pools, std::span<const Replica> replicas, Run& run,
+                   bool beside_copies)
     : config_(config), pools_(pools), replicas_(replicas), run_(run) {
-  if (config.handover) transfers_.emplace(config.handover->links);
+  if (config.handover) transfers_.emplace(config.handover->links, config.handover->gpus, beside_copies);
 }
 
 // --- what instances report

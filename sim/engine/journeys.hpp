@@ -46,7 +46,9 @@ class Journeys {
   };
 
   /// All must outlive the journeys.
-  Journeys(const SimulationConfig& config, ReplicaPools& pools, std::span<const Replica> replicas, Run& run);
+  /// `beside_copies` as KvTransfers.
+  Journeys(const SimulationConfig& config, ReplicaPools& pools, std::span<const Replica> replicas, Run& run,
+           bool beside_copies);
 
   // Of the run
   /// A client sends a request.
@@ -59,6 +61,10 @@ class Journeys {
   /// cancelled or has become slower.
   [[nodiscard]] bool is_transfer_due(SimTime at);
   void collect_transfers();
+  /// Only with pools.
+  [[nodiscard]] KvTransfers& transfers() { return *transfers_; }
+  /// Makes sure that the run calls for the next change of the transfers.
+  void expect_transfers();
   /// The replica has lost its requests and is down. O(live requests).
   void went_down(std::size_t replica);
   void came_up();
@@ -167,8 +173,6 @@ class Journeys {
   void move_part(std::uint32_t serial, const Journey& journey, std::int32_t layers);
   [[nodiscard]] std::int32_t layers_of(const Journey& journey) const;
   [[nodiscard]] Bytes bytes_of(const Journey& journey) const;
-  /// Makes sure that the run calls for the next change of the transfers.
-  void expect_transfers();
   /// The KV has arrived.
   void hand_over(std::uint32_t serial);
   void let_go(const Journey& journey);

@@ -7,6 +7,14 @@
 
 namespace spillway {
 
+Slowdowns slowdowns_of(const CopyLinks::Flows& flows, const Links& links) {
+  Slowdowns slowdowns;
+  for (std::size_t lane = 0; lane < flows.size(); ++lane) {
+    if (flows[lane]) slowdowns[lane] = slowdown_at(links.rate(*flows[lane]));
+  }
+  return slowdowns;
+}
+
 LinkSharing::LinkSharing(std::span<const BytesPerSecond> capacities, std::size_t members)
     : members_(members), calls_(members), state_(members, '\0') {
   add_shared_links(links_, capacities);
@@ -19,20 +27,27 @@ void LinkSharing::join(std::size_t member, Instance& instance) {
   forget_all();
 }
 
-void LinkSharing::share(SimTime now) {
+bool LinkSharing::settle(SimTime now) {
   bool changed = std::exchange(joined_, false);
   for (std::size_t m = 0; m < members_.size(); ++m) {
     if (!members_[m].touched) continue;
     members_[m].instance->settle(now);
     changed |= see(m);
   }
-  const std::vector<Slowdowns>* const all = changed ? &slowdowns() : nullptr;
+  return changed;
+}
+
+bool LinkSharing::moves() const {
+  return std::ranges::any_of(members_, [](const Member& member) { return member.transfers != TransferSizes{}; });
+}
+
+void LinkSharing::set_slowdowns(const std::vector<Slowdowns>* slowdowns, SimTime now, bool settled) {
   for (std::size_t m = 0; m < members_.size(); ++m) {
     Member& member = members_[m];
-    const bool slowed = changed && (*all)[m] != member.slowdowns;
-    if (slowed) member.instance->set_slowdowns(member.slowdowns = (*all)[m], now);
-    if (slowed || member.touched) expect(m);
-    member.touched = false;
+    const bool slowed = slowdowns != nullptr && (*slowdowns)[m] != member.slowdowns;
+    if (slowed) member.instance->set_slowdowns(member.slowdowns = (*slowdowns)[m], now);
+    if (slowed || (settled && member.touched)) expect(m);
+    if (settled) member.touched = false;
   }
 }
 
@@ -94,20 +109,22 @@ const std::vector<Slowdowns>& LinkSharing::slowdowns() {
 
 std::vector<Slowdowns> LinkSharing::fill() {
   const std::size_t shared = links_.size();
+  const std::vector<CopyLinks::Flows> flows = add_flows(links_);
+  links_.fill();
+  std::vector<Slowdowns> slowdowns;
+  slowdowns.reserve(flows.size());
+  for (const CopyLinks::Flows& of_member : flows) slowdowns.push_back(slowdowns_of(of_member, links_));
+  links_.keep(shared);
+  return slowdowns;
+}
+
+std::vector<CopyLinks::Flows> LinkSharing::add_flows(Links& all, std::span<const std::size_t> places) const {
   std::vector<CopyLinks::Flows> flows;
   flows.reserve(members_.size());
   for (const Member& member : members_) {
-    flows.push_back(member.instance->links().add_flows(links_, member.transfers));
+    flows.push_back(member.instance->links().add_flows(all, member.transfers, places));
   }
-  links_.fill();
-  std::vector<Slowdowns> slowdowns(members_.size());
-  for (std::size_t m = 0; m < members_.size(); ++m) {
-    for (std::size_t lane = 0; lane < kLinks; ++lane) {
-      if (flows[m][lane]) slowdowns[m][lane] = slowdown_at(links_.rate(*flows[m][lane]));
-    }
-  }
-  links_.keep(shared);
-  return slowdowns;
+  return flows;
 }
 
 void LinkSharing::expect(std::size_t m) {

@@ -16,6 +16,9 @@ namespace spillway {
 
 class Instance;
 
+/// What the flows of an instance get, as of the last Links::fill().
+[[nodiscard]] Slowdowns slowdowns_of(const CopyLinks::Flows& flows, const Links& links);
+
 /// The members of one LinkGroup, which are stepped instances, and the links that they share.
 ///
 /// What the transfers of an instant get depends on which transfer and on nothing else, so it is computed once for each
@@ -34,7 +37,19 @@ class LinkSharing {
 
   /// Settles the members that were touched since the last call and gives each transfer its share of the links from
   /// `now` on. O(members), and O(flows * (flows + links)) for transfers that are not remembered.
-  void share(SimTime now);
+  void share(SimTime now) { set_slowdowns(settle(now) ? &slowdowns() : nullptr, now, true); }
+
+  // The same in parts, for links that others cross, too.
+  /// Settles the members. Returns whether shares may differ from now on. O(members).
+  [[nodiscard]] bool settle(SimTime now);
+  /// A member transfers, as of the last settle().
+  [[nodiscard]] bool moves() const;
+  /// What each member gets when nobody else crosses the links.
+  [[nodiscard]] const std::vector<Slowdowns>& slowdowns();
+  /// Adds the flows of the members, in their order, as CopyLinks::add_flows.
+  [[nodiscard]] std::vector<CopyLinks::Flows> add_flows(Links& all, std::span<const std::size_t> places = {}) const;
+  /// The members get this from `now` on; null: what they had. `settled`: settle(now) was called. O(members).
+  void set_slowdowns(const std::vector<Slowdowns>* slowdowns, SimTime now, bool settled);
 
   /// The earliest call that a member wants; kNever: none does. A member that was called counts after the next share().
   /// O(members).
@@ -70,8 +85,6 @@ class LinkSharing {
   /// Brings state_ up to date after a member's transfers have changed.
   void number(std::size_t member);
   void forget_all();
-  /// Of all members, in their order.
-  [[nodiscard]] const std::vector<Slowdowns>& slowdowns();
   [[nodiscard]] std::vector<Slowdowns> fill();
   /// Asks the member when it wants to be called.
   void expect(std::size_t member);

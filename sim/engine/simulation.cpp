@@ -15,6 +15,7 @@
 #include "sim/core/event_queue.hpp"
 #include "sim/core/huge_pages.hpp"
 #include "sim/core/prefetch.hpp"
+#include "sim/engine/handover_sharing.hpp"
 #include "sim/engine/instance.hpp"
 #include "sim/engine/journeys.hpp"
 #include "sim/engine/lending.hpp"
@@ -107,7 +108,9 @@ class Simulation final : public InstanceSink, public Journeys::Run {
     find_buses();
     for (std::size_t i = 0; i < replicas_.size(); ++i) make_instance(i);
     if (is_fleet_) gather_policies();
-    if (config.handover || !config.events.empty()) journeys_.emplace(config, pools_, replicas_, *this);
+    const bool beside_copies = std::ranges::any_of(groups_, &Group::beside_handovers);
+    if (config.handover || !config.events.empty()) journeys_.emplace(config, pools_, replicas_, *this, beside_copies);
+    if (beside_copies) share_with_handovers();
     for (std::size_t i = 0; i < config.events.size(); ++i) {
       queue_.push(config.events[i].at, EventPhase::timer, kReplica, static_cast<std::uint32_t>(i));
     }
@@ -121,7 +124,7 @@ class Simulation final : public InstanceSink, public Journeys::Run {
     expect();
     if (config_.until) queue_.push(*config_.until, EventPhase::observation, kHorizon);
     while (!over_) {
-      if (to_start_.empty() && to_share_.empty() && queue_.empty()) {
+      if (to_start_.empty() && !links_change() && queue_.empty()) {
         // No replica will come up for the requests that wait for one. What they leave may let others go on.
         if (!journeys_ || journeys_->held() == 0) break;
         journeys_->lose_held();
@@ -161,7 +164,8 @@ class Simulation final : public InstanceSink, public Journeys::Run {
   struct Group {
     LinkGroup joined{};
     std::vector<BytesPerSecond> capacities{};  // of the links
-    std::optional<LinkSharing> sharing{};      // of several replicas
+    bool beside_handovers = false;             // hand-overs cross some of the links, too
+    std::optional<LinkSharing> sharing{};      // of several replicas, or beside hand-overs
     SimTime call = kNever;                     // of its earliest event in the queue
     bool to_share = false;                     // this instant ends with sharing the links anew
   };
@@ -203,13 +207,39 @@ class Simulation final : public InstanceSink, public Journeys::Run {
             pools_.range(split ? config_.handover->answers() : pool_of(kind)).second};
   }
   void join_links() {
+    const std::vector<bool> handed_over = links_of_handovers();
     for (LinkGroup& joined : link_groups(config_.instances)) {
       for (const std::size_t replica : joined.instances) replicas_[replica].group = groups_.size();
       Group& group = groups_.emplace_back();
       for (const std::size_t link : joined.links) group.capacities.push_back(config_.links.at(link));
-      if (joined.instances.size() > 1) group.sharing.emplace(group.capacities, joined.instances.size());
+      group.beside_handovers = std::ranges::any_of(joined.links, [&](std::size_t link) { return handed_over[link]; });
+      const bool shares = joined.instances.size() > 1 || group.beside_handovers;
+      if (shares) group.sharing.emplace(group.capacities, joined.instances.size());
       group.joined = std::move(joined);
       for (std::size_t m = 0; m < group.joined.instances.size(); ++m) place_in_group_[group.joined.instances[m]] = m;
+    }
+  }
+
+  /// Of SimulationConfig::links, those that hand-overs cross.
+  [[nodiscard]] std::vector<bool> links_of_handovers() const {
+    std::vector<bool> crossed(config_.links.size());
+    if (!config_.handover || crossed.empty()) return crossed;
+    const Handover& handover = *config_.handover;
+    const std::size_t decode = pool_configs_[handover.answers()].replicas;
+    for (std::size_t from = 0; from < handover.prefill; ++from) {
+      for (std::size_t to = 0; to < decode; ++to) {
+        for (const HandoverPath::Crossing& crossing : handover.path(from, to).crossings) {
+          if (crossing.link < crossed.size()) crossed[crossing.link] = true;
+        }
+      }
+    }
+    return crossed;
+  }
+  void share_with_handovers() {
+    handover_sharing_.emplace(journeys_->transfers());
+    for (std::size_t number = 0; number < groups_.size(); ++number) {
+      Group& group = groups_[number];
+      if (group.beside_handovers) handover_sharing_->add(number, *group.sharing, group.joined.links);
     }
   }
 
@@ -461,15 +491,23 @@ class Simulation final : public InstanceSink, public Journeys::Run {
 
   /// Shares follow the decisions of their instant, so they need no events either.
   [[nodiscard]] bool share_is_next() const {
-    return !to_share_.empty() &&
-           (queue_.empty() || queue_.top().time > now_ || queue_.top().phase() > EventPhase::start);
+    return links_change() && (queue_.empty() || queue_.top().time > now_ || queue_.top().phase() > EventPhase::start);
+  }
+
+  [[nodiscard]] bool links_change() const {
+    return !to_share_.empty() || (handover_sharing_ && handover_sharing_->is_due());
   }
 
   void share() {
     for (const std::size_t group : to_share_) {
       groups_[group].to_share = false;
+      if (groups_[group].beside_handovers) continue;
       groups_[group].sharing->share(now_);
       expect_step(group);
+    }
+    if (handover_sharing_) {
+      for (const std::size_t group : handover_sharing_->share(to_share_, now_)) expect_step(group);
+      journeys_->expect_transfers();
     }
     to_share_.clear();
   }
@@ -888,7 +926,8 @@ class Simulation final : public InstanceSink, public Journeys::Run {
   std::optional<Journeys> journeys_;  // if requests may change their replica
   bool losing_ = false;               // a replica goes down
   std::vector<Group> groups_;
-  std::vector<std::size_t> place_in_group_;  // by replica
+  std::optional<HandoverSharing> handover_sharing_;  // of the groups beside hand-overs; empty: there are none
+  std::vector<std::size_t> place_in_group_;          // by replica
   std::size_t current_ = 0;
   EventQueue queue_;
   SimTime now_{};

@@ -124,11 +124,12 @@ Slowdowns CopyLinks::fill(const Demands& demands) const {
   return slowdowns;
 }
 
-CopyLinks::Flows CopyLinks::add_flows(Links& all, const TransferSizes& transfers) const {
-  return add_flows(all, demands_of(transfers));
+CopyLinks::Flows CopyLinks::add_flows(Links& all, const TransferSizes& transfers,
+                                      std::span<const std::size_t> places) const {
+  return add_flows(all, demands_of(transfers), places);
 }
 
-CopyLinks::Flows CopyLinks::add_flows(Links& all, const Demands& demands) const {
+CopyLinks::Flows CopyLinks::add_flows(Links& all, const Demands& demands, std::span<const std::size_t> places) const {
   Flows flows;
   const bool both = demands.rate[0] >= 0.0 && demands.rate[1] >= 0.0;
   const auto shared = route_.all();
@@ -148,7 +149,8 @@ CopyLinks::Flows CopyLinks::add_flows(Links& all, const Demands& demands) const 
     cross_own(1.0);
     if (both && to_host && duplex_[lane] < 1.0) cross_own(duplex_[lane]);
     for (const LinkCrossing& crossing : *shared[lane]) {
-      route.push_back({static_cast<LinkId>(crossing.link), static_cast<double>(crossing.gpus) * rate});
+      const std::size_t link = places.empty() ? crossing.link : places[crossing.link];
+      route.push_back({static_cast<LinkId>(link), static_cast<double>(crossing.gpus) * rate});
     }
     flows[lane] = all.add_flow({.route = route, .demand = 1.0, .weight = weight});
   }

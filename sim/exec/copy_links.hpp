@@ -97,15 +97,16 @@ class CopyLinks {
     return on_host_link(transfers[0] != nullptr && transfers[1] != nullptr);
   }
   /// Adds the flows of the transfers to `all`, which starts with the shared links. Returns them; empty: none.
+  /// `places`: where the shared links are among those of `all`; empty: in this order.
   using Flows = std::array<std::optional<FlowId>, kLinks>;
-  Flows add_flows(Links& all, const TransferSizes& transfers) const;
+  Flows add_flows(Links& all, const TransferSizes& transfers, std::span<const std::size_t> places = {}) const;
 
  private:
   struct Demands {
     std::array<double, kLinks> rate{-1.0, -1.0, -1.0, -1.0, -1.0};  // bytes/s; < 0: no transfer
   };
   static Demands demands_of(const TransferSizes& transfers);
-  Flows add_flows(Links& all, const Demands& demands) const;
+  Flows add_flows(Links& all, const Demands& demands, std::span<const std::size_t> places = {}) const;
   [[nodiscard]] Slowdowns fill(const Demands& demands) const;
   void fill_own();
   [[nodiscard]] const Slowdowns& alone_on_shared(const Transfers& transfers);

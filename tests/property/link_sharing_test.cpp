@@ -1,8 +1,10 @@
-// Instances whose copies share links, against a plain simulation that computes every share anew at every event.
+// Instances whose copies share links, with each other and with KV that is handed over, against a plain simulation that
+// computes every share anew at every event.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -36,11 +38,32 @@ struct Server {
   std::vector<LinkTraffic> traffic{};
   std::vector<Job> jobs{};  // each starts after the one before has ended
 };
+/// KV of a prompt that one instance computes and hands over to another one.
+struct Handed {
+  SimTime at{};  // its request arrives
+  std::int64_t blocks = 0;
+};
+/// Two instances, and what they hand over, one after the other.
+struct Pair {
+  HandoverPath path{};  // without the ports
+  std::vector<Handed> all{};
+};
 struct Case {
   std::vector<BytesPerSecond> links{};
   std::vector<Server> servers{};
+  std::vector<Pair> pairs{};
+  std::int64_t gpus = 1;  // of an instance of a pair
 };
-using Ends = std::vector<std::vector<std::int64_t>>;  // ns, by server and job
+using Ends = std::vector<std::vector<std::int64_t>>;  // ns, by server and job, then by pair and hand-over
+
+constexpr Bytes kKvBlock{1'000};  // per GPU
+constexpr std::int64_t kBlockTokens = 16;
+
+/// How long all GPUs of a pair's instance take for it, without the launch.
+Duration transfer_of(const Case& drawn, const Pair& pair, const Handed& one) {
+  const double bytes = static_cast<double>(kKvBlock.count() * one.blocks * drawn.gpus);
+  return Duration(std::llround(bytes / pair.path.bandwidth.value() * 1e9));
+}
 
 // --- the engine
 
@@ -64,8 +87,36 @@ class CopiesOfJobs final : public LayerPolicy, private LayerRule {
   std::int64_t left_ = 0;
 };
 
+/// Adds two instances for each pair, and lets them hand over.
+void add_pairs(const Case& drawn, const InstanceConfig& instance, SimulationConfig& simulation) {
+  const std::size_t pairs = drawn.pairs.size();
+  const auto own = [](const RequestSpec& request) { return static_cast<std::size_t>(request.traits.conversation); };
+  simulation.pools = {PoolConfig{drawn.servers.size(), std::move(simulation.router)},
+                      PoolConfig{2 * pairs, oracle::route_by(own)}};
+  for (std::size_t i = 0; i < 2 * pairs; ++i) {
+    InstanceConfig& one = simulation.instances.emplace_back(instance);
+    one.phases = i < pairs ? Phases::prefill : Phases::decode;
+    one.hands_over = true;
+  }
+  Handover& handover = simulation.handover.emplace();
+  handover.kind = 1;
+  handover.prefill = pairs;
+  handover.first_token_at_prefill = true;
+  handover.gpus = drawn.gpus;
+  handover.decode_router = oracle::route_by(own);
+  handover.links = drawn.links;
+  for (const Pair& pair : drawn.pairs) handover.links.push_back(pair.path.bandwidth);
+  handover.path = [&drawn](std::size_t from, std::size_t) {
+    HandoverPath path = drawn.pairs[from].path;
+    path.crossings.push_back({drawn.links.size() + from});
+    return path;
+  };
+}
+
 Ends ends_in_engine(const Case& drawn) {
   const oracle::TenGigabytes model;
+  const PolicyInfo& pooled = *PolicyRegistry::instance().find("vllm");
+  const Settings of_pairs = oracle::policy_settings(pooled, {});
   const PolicyInfo& plain = *PolicyRegistry::instance().find("vllm-v0");
   const Settings settings = oracle::policy_settings(plain, {});
   std::vector<PolicyInfo> policies;
@@ -83,6 +134,17 @@ Ends ends_in_engine(const Case& drawn) {
       request.input = Tokens(8);
       request.output = request.max_new_tokens = Tokens(1);
       request.traits.conversation = std::ssize(policies) - 1;
+      config.requests.push_back(request);
+    }
+  }
+  for (std::size_t p = 0; p < drawn.pairs.size(); ++p) {
+    for (const Handed& one : drawn.pairs[p].all) {
+      RequestSpec request;
+      request.arrival = one.at;
+      request.input = Tokens(kBlockTokens * one.blocks);
+      request.output = request.max_new_tokens = Tokens(2);
+      request.traits.conversation = static_cast<std::int64_t>(p);
+      request.traits.pool = 1;
       config.requests.push_back(request);
     }
   }
@@ -104,10 +166,20 @@ Ends ends_in_engine(const Case& drawn) {
   simulation.links = drawn.links;
   simulation.router = oracle::route_by(
       [](const RequestSpec& request) { return static_cast<std::size_t>(request.traits.conversation); });
+  if (!drawn.pairs.empty()) {
+    InstanceConfig instance = oracle::simulation_of(config).instances.front();
+    instance.policy = &pooled;
+    instance.settings = &of_pairs;
+    instance.kv.block_bytes = kKvBlock;
+    instance.kv.gpu_blocks = Blocks(100);
+    instance.max_model_len = Tokens(100 * kBlockTokens);
+    add_pairs(drawn, instance, simulation);
+  }
   const oracle::FastRun ran = oracle::run_fast(std::move(simulation), config);
-  Ends ends(drawn.servers.size());
+  Ends ends(drawn.servers.size() + drawn.pairs.size());
   for (const RequestRecord& record : ran.records) {
-    ends[static_cast<std::size_t>(record.traits.conversation)].push_back(record.end.ns());
+    const std::size_t before = record.traits.pool == 0 ? 0 : drawn.servers.size();
+    ends[before + static_cast<std::size_t>(record.traits.conversation)].push_back(record.end.ns());
   }
   return ends;
 }
@@ -116,10 +188,11 @@ Ends ends_in_engine(const Case& drawn) {
 
 class PlainServers {
  public:
-  explicit PlainServers(const Case& drawn) : case_(drawn), states_(drawn.servers.size()) {}
+  explicit PlainServers(const Case& drawn)
+      : case_(drawn), states_(drawn.servers.size()), handing_(drawn.pairs.size()) {}
 
   Ends run() {
-    Ends ends(states_.size());
+    Ends ends(states_.size() + handing_.size());
     for (SimTime now = next_event(SimTime(-1)); now != kNever; now = next_event(now)) {
       for (std::size_t i = 0; i < states_.size(); ++i) {
         State& state = states_[i];
@@ -137,12 +210,15 @@ class PlainServers {
         state.works = true;
         for (const Copy& copy : jobs[state.next++].copies) issue(state, copy, now);
       }
+      for (std::size_t p = 0; p < handing_.size(); ++p) hand_over(p, now, ends[states_.size() + p]);
       share(now);
     }
     return ends;
   }
 
  private:
+  static constexpr Duration kIteration{1};  // of a prompt, and of the answer
+
   struct Way {
     std::deque<Copy> queue{};
     SimTime launched{};
@@ -157,6 +233,27 @@ class PlainServers {
     std::size_t next = 0;  // job
     bool works = false;
   };
+
+  struct Handing {
+    std::size_t next = 0;  // hand-over
+    bool moves = false;    // or launches
+    Way way{};             // without a queue
+  };
+
+  /// KV leaves when its prompt has been computed. It arrives before the answer goes on.
+  void hand_over(std::size_t p, SimTime now, std::vector<std::int64_t>& ends) {
+    const Pair& pair = case_.pairs[p];
+    Handing& handing = handing_[p];
+    if (handing.moves && handing.way.end == now) {
+      handing.moves = false;
+      ++handing.next;
+      ends.push_back((now + kIteration).ns());
+    }
+    if (handing.next >= pair.all.size() || pair.all[handing.next].at + kIteration != now) return;
+    if (handing.moves) throw std::logic_error("a hand-over begins before the one before has ended");
+    handing.moves = true;
+    start(handing.way, pair.path.launch, transfer_of(case_, pair, pair.all[handing.next]), now);
+  }
 
   SimTime next_event(SimTime after) const {
     SimTime next = kNever;
@@ -177,6 +274,15 @@ class PlainServers {
         at(traffic.until);
       }
     }
+    for (std::size_t p = 0; p < handing_.size(); ++p) {
+      const std::vector<Handed>& all = case_.pairs[p].all;
+      if (handing_[p].moves) {
+        at(handing_[p].way.launched);
+        at(handing_[p].way.end);
+      } else if (handing_[p].next < all.size()) {
+        at(all[handing_[p].next].at + kIteration);
+      }
+    }
     return next;
   }
 
@@ -185,10 +291,11 @@ class PlainServers {
     way.queue.push_back(copy);
     if (way.queue.size() == 1) start(way, now);
   }
-  static void start(Way& way, SimTime now) {
+  static void start(Way& way, SimTime now) { start(way, way.queue.front().launch, way.queue.front().transfer, now); }
+  static void start(Way& way, Duration launch, Duration transfer, SimTime now) {
     way.timed_at = now;
-    way.launch_left = way.queue.front().launch;
-    way.transfer_left = way.queue.front().transfer;
+    way.launch_left = launch;
+    way.transfer_left = transfer;
     way.launched = now + way.launch_left;
     time(way);
   }
@@ -230,6 +337,18 @@ class PlainServers {
         links.push_back(own);
       }
     }
+    for (std::size_t p = 0; p < handing_.size(); ++p) {
+      if (!handing_[p].moves || handing_[p].way.launched > now) continue;
+      moving.push_back(&handing_[p].way);
+      const HandoverPath& path = case_.pairs[p].path;
+      const auto rate = static_cast<Real>(path.bandwidth.value());
+      flow_of.push_back(flows.size());
+      for (const auto& [link, part] : path.crossings) {
+        links[link].loads.emplace_back(flows.size(), static_cast<Real>(part) * rate);
+      }
+      flows.push_back({1, static_cast<Real>(case_.gpus) / rate});
+      key.push_back(static_cast<Real>(states_.size() + p));
+    }
     const auto [known, missing] = known_.try_emplace(key);
     if (missing) known->second = oracle::plain_max_min(flows, links);
     for (std::size_t m = 0; m < moving.size(); ++m) set_share(*moving[m], known->second[flow_of[m]], now);
@@ -248,6 +367,7 @@ class PlainServers {
 
   const Case& case_;
   std::vector<State> states_;
+  std::vector<Handing> handing_;                          // by pair
   std::map<std::vector<Real>, std::vector<Real>> known_;  // bisection is slow
 };
 
@@ -291,11 +411,41 @@ Case draw(Dice& dice, std::int64_t servers, std::int64_t jobs) {
   return drawn;
 }
 
+/// Hand-overs at about the times of the jobs.
+void draw_pairs(Dice& dice, std::int64_t jobs, Case& drawn) {
+  drawn.gpus = dice.between(1, 2);
+  for (std::int64_t p = dice.between(1, 3); p > 0; --p) {
+    Pair& pair = drawn.pairs.emplace_back();
+    pair.path.launch = Duration(dice.chance(50) ? 0 : dice.between(1, 100));
+    // A GPU moves 4, 8 or 10 bytes/ns, as a copy does.
+    const std::int64_t rate = std::array{4, 8, 10}[static_cast<std::size_t>(dice.between(0, 2))];
+    pair.path.bandwidth = BytesPerSecond(1e9 * static_cast<double>(rate * drawn.gpus));
+    for (std::size_t link = 0; link < drawn.links.size(); ++link) {
+      if (dice.chance(60)) pair.path.crossings.push_back({link, dice.chance(50) ? 1.0 : 0.5});
+    }
+    for (std::int64_t j = 0; j < jobs; ++j) {
+      if (dice.chance(20)) continue;
+      pair.all.push_back({SimTime(kApart * j + (dice.chance(30) ? 0 : dice.between(0, 4000))), dice.between(1, 40)});
+    }
+  }
+}
+
 TEST(LinkSharing, IsThatOfAPlainSimulation) {
   for (std::uint64_t seed = 1; seed <= 300; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     Dice dice(seed);
     const Case drawn = draw(dice, dice.between(2, 5), dice.between(1, 12));
+    ASSERT_EQ(ends_in_engine(drawn), PlainServers(drawn).run());
+  }
+}
+
+TEST(LinkSharing, WithHandoversIsThatOfAPlainSimulation) {
+  for (std::uint64_t seed = 1; seed <= 300; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    Dice dice(seed + 2000);
+    const std::int64_t jobs = dice.between(1, 12);
+    Case drawn = draw(dice, dice.between(1, 4), jobs);
+    draw_pairs(dice, jobs, drawn);
     ASSERT_EQ(ends_in_engine(drawn), PlainServers(drawn).run());
   }
 }

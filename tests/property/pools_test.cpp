@@ -67,6 +67,24 @@ Handover draw_handover(Dice& dice, std::size_t replicas) {
   return handover;
 }
 
+/// Copies of the instances and hand-overs cross a link that carries little more than one of them.
+void share_with_copies(Dice& dice, SimulationConfig& simulation) {
+  const BytesPerSecond link(1e6 * static_cast<double>(dice.between(1'000, 4'000)));
+  simulation.links = {link};
+  for (InstanceConfig& instance : simulation.instances) {
+    if (dice.chance(70)) instance.route = {.h2d = {{0, 1}}, .d2h = {{0, 1}}};
+  }
+  Handover& handover = *simulation.handover;
+  handover.links.insert(handover.links.begin(), link);
+  handover.path = [path = std::move(handover.path), share = dice.chance(50) ? 1.0 : 0.5](std::size_t from,
+                                                                                         std::size_t to) {
+    HandoverPath all = path(from, to);
+    for (HandoverPath::Crossing& crossing : all.crossings) ++crossing.link;
+    if ((from + to) % 3 < 2) all.crossings.push_back({0, share});
+    return all;
+  };
+}
+
 std::vector<ReplicaEvent> draw_events(Dice& dice, std::size_t replicas, std::int64_t span) {
   std::vector<ReplicaEvent> events;
   for (std::size_t replica = 0; replica < replicas; ++replica) {
@@ -166,6 +184,7 @@ TEST_P(Pools, LoseNothingWithoutACount) {
     const std::int64_t span = config.requests.back().arrival.ns() + 3000;
     if (dice.chance(50)) simulation.events = draw_events(dice, replicas, span);
     simulation.retry = dice.chance(70);
+    if (dice.chance(40)) share_with_copies(dice, simulation);
     FastRun run;
     ASSERT_NO_THROW(run = oracle::run_fast(simulation, config));
     check(simulation, run, config.requests.size(), reached);
