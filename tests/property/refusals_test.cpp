@@ -180,7 +180,7 @@ TEST(Refusals, AreSentOnOrCounted) {
       rescued += again - bus.result.refused * (replicas - 1);
     }
     for (const RequestRecord& record : bus.records) {
-      if (record.refused) ASSERT_EQ(record.outcome, Outcome::rejected);
+      ASSERT_TRUE(!record.refused || record.outcome == Outcome::rejected);
     }
     ASSERT_EQ(std::ranges::count_if(bus.records, &RequestRecord::refused), bus.result.refused);
     refused += bus.result.refused;
@@ -205,7 +205,7 @@ TEST(Refusals, OfPromptsAndAnswers) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     Dice dice(seed + 9'800'000);
     OnABus bus(dice);
-    const std::size_t prefill = dice.chance(50) ? 1 : 2;
+    const std::size_t prefill = dice.chance(30) ? 1 : 2;
     if (!bus.add_replicas(static_cast<std::int64_t>(prefill) + 2)) continue;
     bus.draw_requests(dice);
     bus.config.links = {BytesPerSecond(static_cast<double>(dice.between(1, 40)) * 1e8)};
@@ -243,7 +243,7 @@ TEST(Refusals, OfPromptsAndAnswers) {
     rerouted_answers += rerouted;
   }
   const auto more_than = [](std::uint64_t count) { return static_cast<std::int64_t>(random_cases(count)); };
-  EXPECT_GT(rerouted_prompts, more_than(50));
+  EXPECT_GT(rerouted_prompts, more_than(20));
   EXPECT_GT(rerouted_answers, more_than(50));
 }
 
