@@ -21,9 +21,9 @@ PolicyInfo info() {
   info.limits =
       "memory.peer is lent for the whole run by GPUs that do nothing else. Beside memory.lender the lender's memory is "
       "as busy with the copies as their bytes keep it, which lengthens its next iteration, whatever limits that. "
-      "What is reclaimed goes to the host over the links of the GPU that borrowed it. Contexts (memory.peer_cache) "
-      "move "
-      "whole, as large as their memory is; reclaimed while nothing runs, they leave at once, and the next iteration "
+      "What is reclaimed goes to the host over the links of the GPU that borrowed it. Of contexts "
+      "(memory.peer_cache) the blocks that hold something are copied then; with policy.rules=code all of their memory "
+      "is, as the public code copies tensors. Reclaimed while nothing runs, they leave at once, and the next iteration "
       "waits for the copy.";
   info.parameters = paging_parameters("peer", "gathered");
   info.engine_defaults = [](const Settings&) {

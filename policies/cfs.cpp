@@ -621,7 +621,7 @@ std::vector<Parameter> parameters() {
        .doc =
            "paper: chunked prefill within the token budget, a new slice as soon as a request ends or one arrives for "
            "whom there is room; code: whole prompts come first and have iterations of their own, slices are of "
-           "decodes",
+           "decodes, and contexts move as large as their memory is (memory.peer_cache)",
        .source = "AQUA, section 7; aquaml/vllm_cfs (ba90bac), vllm/core/scheduler.py"},
       {.name = kSlice,
        .type = ParameterType::integer,

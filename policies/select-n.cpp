@@ -20,9 +20,10 @@
 // Coordinator. Instances whose copies to the GPU meet on one bus agree on their intervals: each states the smallest
 // that its SLO allows and the largest that leaves memory for its KV, and the coordinator chooses between them, so that
 // the weights of all fit the bus. An instance takes the interval that is chosen for it in its next iteration. The
-// coordinator also refuses requests that would break the SLO of others, which their schedulers then reject: Spillway's
-// upper level is the client. A request is judged by its prompt and what runs, without the time that it has waited:
-// lateness harms nobody else. One that was preempted comes back unasked.
+// coordinator also refuses requests that would break the SLO of others, which their schedulers then reject. Spillway's
+// upper level is the router, which asks another replica, and then the client. A request is judged by its prompt and
+// what runs, without the time that it has waited: lateness harms nobody else. One that was preempted comes back
+// unasked.
 //
 // KV capacity. Weights that would leave for a batch must not keep that batch out. When nothing runs, the instance
 // offers the capacity of the largest batch, of any length, that fits the capacity of its own entry in the record. When
@@ -420,13 +421,15 @@ class SelectNLayers final : public LayerPolicy {
     return bus_->admits(record_.user(record_.wanted(load, Duration{}), largest(kv), record_.slo(load)),
                         /*residents=*/view_.batch().running > 0);
   }
-  void refused() override { ++refused_; }
+  [[nodiscard]] bool may_refuse() const override { return bus_.has_value(); }
+  void refused(bool sent_on) override { ++(sent_on ? sent_on_ : refused_); }
 
   [[nodiscard]] Figures figures() const override {
     Figures figures = streamer_.figures();
     if (bus_) {
       figures.merge(bus_->figures());
       figures[kRefusedRequests] = static_cast<double>(refused_);
+      figures[kReroutedRequests] = static_cast<double>(sent_on_);
     }
     if (iterations_ > 0) figures[kSloRisk] = static_cast<double>(risky_) / static_cast<double>(iterations_);
     return figures;
@@ -462,8 +465,9 @@ class SelectNLayers final : public LayerPolicy {
   std::optional<BusSeat> bus_{};            // shared with others, and coordinated
   std::optional<std::int32_t> interval_{};  // without bus_
   std::int64_t iterations_ = 0;
-  std::int64_t risky_ = 0;  // iterations that streamed more layers than their SLO allows
-  std::int64_t refused_ = 0;
+  std::int64_t risky_ = 0;    // iterations that streamed more layers than their SLO allows
+  std::int64_t refused_ = 0;  // requests that ended so
+  std::int64_t sent_on_ = 0;  // refused, too, and another replica was asked
 };
 
 Layout layout(const Deployment& deployment, const Settings& settings) {
@@ -537,9 +541,11 @@ std::vector<Parameter> parameters() {
        .unit = "-",
        .default_value = "exact",
        .choices = {"exact", "paper"},
-       .doc = "How intervals follow from the SLO. exact: the smallest interval whose iteration meets it; paper: the "
-              "printed "
-              "formula, which assumes perfect overlap of copies and compute and can break the SLO",
+       .doc =
+           "How intervals follow from the SLO. exact: the smallest interval whose iteration meets it; paper: the "
+           "printed "
+           "formula, which assumes perfect overlap of copies and compute and can break the SLO. The coordinator counts "
+           "whole layers with both",
        .source = "Select-N, section 4.1, for the formula; exact gives the intervals of its section 5.4"},
       {.name = kPhaseKey,
        .type = ParameterType::choice,
@@ -582,9 +588,11 @@ std::vector<Parameter> parameters() {
        .type = ParameterType::boolean,
        .unit = "-",
        .default_value = "",
-       .doc = "How instances whose copies to the GPU share a link choose their intervals. true (default, without "
-              "policy.interval): a coordinator chooses all of them, so that the weights fit the link, and refuses "
-              "requests that would break the SLO of others: these are rejected; false: each instance for itself",
+       .doc =
+           "How instances whose copies to the GPU share a link choose their intervals. true (default, without "
+           "policy.interval): a coordinator chooses all of them, so that the weights fit the link, and refuses "
+           "requests that would break the SLO of others: another replica is asked, or they are rejected; false: each "
+           "instance for itself",
        .source = "Select-N, section 4.1 and Fig. 8"},
       {.name = "policy.double_buffer",
        .type = ParameterType::boolean,
@@ -607,7 +615,8 @@ PolicyInfo info() {
       "The coordinator knows instances of select-n that follow an SLO. Where these share several links, "
       "the one that carries the least for each GPU counts. The coordinator does not know other traffic, or instances "
       "with "
-      "policy.interval. A request that it refuses is rejected at once and not sent to another instance. A decode "
+      "policy.interval. A request that it refuses is sent to the replica with the fewest requests of those that have "
+      "not refused it, and rejected once all have. A decode "
       "instance does not pay for the transfer of KV from the prefill instance. The host is assumed to have a copy of "
       "every layer that leaves the GPU; only the "
       "layers that live there count. An SLO holds back admission only: running requests go on when their batch has "

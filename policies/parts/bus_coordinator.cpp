@@ -138,7 +138,12 @@ std::vector<FigureDefinition> bus_figures() {
            Better::smaller},
           {kRefusedRequests, "requests",
            "Requests that were rejected because requests that ran would have missed their SLO: no intervals of the "
-           "instances on the bus keep below it, or none leaves memory. All instances, in the whole run. Null likewise.",
+           "instances on the bus keep below it, or none leaves memory. With several replicas, each that is up has "
+           "refused them. All instances, in the whole run. Null likewise.",
+           Better::smaller, Merge::sum},
+          {kReroutedRequests, "requests",
+           "Refusals, for the same reason, after which the request was sent to another replica. A request counts once "
+           "for each of them. All instances, in the whole run. Null likewise.",
            Better::smaller, Merge::sum}};
 }
 

@@ -90,9 +90,11 @@ class BusSeat {
   std::size_t seat_;
 };
 
-/// Requests that an instance has rejected because BusSeat::admits refuses them.
+/// Requests that were rejected because BusSeat::admits refuses them, and refusals after which another replica was
+/// asked.
 inline constexpr const char* kRefusedRequests = "refused_requests";
-/// The figures of BusSeat, and kRefusedRequests.
+inline constexpr const char* kReroutedRequests = "rerouted_requests";
+/// The figures of BusSeat, and these two.
 [[nodiscard]] std::vector<FigureDefinition> bus_figures();
 
 }  // namespace spillway

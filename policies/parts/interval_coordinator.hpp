@@ -40,8 +40,9 @@ struct BusChoice {
 ///
 /// Refuses the newcomer when its least interval is above its largest, or when no choice keeps below `bus`: the others
 /// keep what they have. Source: Select-N, Fig. 8, whose listing is for two GPUs, with the real L / i in place of whole
-/// layers. O(GPUs * distinct numbers of layers * sums of host bytes) for each spread of intervals that is tried; the
-/// sums are at most GPUs * layers where GPUs have the same model.
+/// layers. No GPU streams a part of a layer, so whole layers count whatever policy.record says; the listing would put
+/// fewer of them on the host. O(GPUs * distinct numbers of layers * sums of host bytes) for each spread of intervals
+/// that is tried; the sums are at most GPUs * layers where GPUs have the same model.
 [[nodiscard]] BusChoice coordinate_intervals(std::span<const BusUser> gpus, BytesPerSecond bus);
 
 }  // namespace spillway

@@ -30,7 +30,8 @@ void LentSpace::move_all(const View& view, TierId from, TierId to, Placement& pl
   for (const RequestId id : away_) move_tensor(view, holder(id), from, to, placement);
 }
 
-void LentSpace::move_tensor(const View& view, const Holder& holder, TierId from, TierId to, Placement& placement) {
+void LentSpace::move_tensor(const View& view, const Holder& holder, TierId from, TierId to,
+                            Placement& placement) const {
   if (blocks_on(view, holder, from) > view.tier(to).free) return;
   for (const PlacedRun& run : placed_runs(view, holder)) {
     if (run.tier != from || run.moving()) continue;
@@ -40,7 +41,8 @@ void LentSpace::move_tensor(const View& view, const Holder& holder, TierId from,
                     .from = from,
                     .to = to,
                     .mechanism = CopyMechanism::single,
-                    .waits = Waits::iteration});
+                    .waits = Waits::iteration,
+                    .whole = whole_tensors_});
   }
 }
 

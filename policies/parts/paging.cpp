@@ -99,7 +99,7 @@ std::unique_ptr<OffloadPolicy> make_paging(const PolicyContext& context) {
     return std::make_unique<PagedSpace>(context.view, paging_options(context));
   }
   return std::make_unique<LentSpace>(context.view, paging_options(context), lender,
-                                     context.settings.get<Duration>(kLenderPollKey));
+                                     context.settings.get<Duration>(kLenderPollKey), of_public_code(context.settings));
 }
 
 CopyMechanism paging_mechanism(const Settings& settings) {

@@ -21,7 +21,7 @@ namespace spillway {
 
 /// Requests that must leave go to the swap tier: to memory that other GPUs lend as long as it has room, else to the
 /// host. Those that come back wait until the others have left. With policy.rules=code the GPU's blocks are those of
-/// vLLM 0.3: a watermark of 1%, and a free block for every decode.
+/// vLLM 0.3: a watermark of 1%, and a free block for every decode; and contexts move as whole tensors.
 [[nodiscard]] PagedSpaceOptions paging_options(const PolicyContext& context);
 
 /// The memory of a policy that pages. Where another instance lends it may want it back (LentSpace).

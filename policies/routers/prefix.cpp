@@ -118,9 +118,12 @@ class Prefix final : public Router {
   [[nodiscard]] std::size_t choose(const RequestSpec& request) override {
     learn();
     const std::size_t chosen = choice(request);
-    const std::span<const std::uint64_t> blocks = records_.prompt_of(request);
-    note({replicas_.now(), chosen, /*sent=*/true, request.input, {blocks.begin(), blocks.end()}});
+    sent_on(request, chosen);
     return chosen;
+  }
+  void sent_on(const RequestSpec& request, std::size_t replica) override {
+    const std::span<const std::uint64_t> blocks = records_.prompt_of(request);
+    note({replicas_.now(), replica, /*sent=*/true, request.input, {blocks.begin(), blocks.end()}});
   }
   void ended(std::size_t replica) override { note({replicas_.now(), replica, /*sent=*/false, {}, {}}); }
   /// The router notices that at once.

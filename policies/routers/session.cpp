@@ -34,6 +34,7 @@ class Session final : public Router {
     outstanding_.sent(chosen);
     return chosen;
   }
+  void sent_on(const RequestSpec&, std::size_t replica) override { outstanding_.sent(replica); }
   void ended(std::size_t replica) override { outstanding_.ended(replica); }
   void changed(std::size_t replica, bool up) override { outstanding_.set_up(replica, up); }
 

@@ -130,8 +130,11 @@ class LayerPolicy {
   virtual void rests() {}
   /// May a waiting request join, as far as copies are concerned? False: schedulers hear Fit::never and reject it.
   [[nodiscard]] virtual bool admits(const RequestView& /*request*/) const { return true; }
-  /// The scheduler has rejected a request that `admits` refuses.
-  virtual void refused() {}
+  /// Whether `admits` may ever answer false. Constant for a run.
+  [[nodiscard]] virtual bool may_refuse() const { return false; }
+  /// The scheduler has rejected a request that `admits` refuses. `sent_on`: another replica will be asked, so it does
+  /// not end as rejected yet.
+  virtual void refused(bool /*sent_on*/) {}
   /// Lent memory of one GPU that it holds for itself, beside blocks of requests: at most what View::tier() says when it
   /// takes it, in `begin`. What it gives up there counts until the iteration has ended, because it may be on its way.
   [[nodiscard]] virtual Bytes held_of_lender() const { return {}; }

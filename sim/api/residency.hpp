@@ -107,6 +107,8 @@ enum class Waits : std::uint8_t {
 ///    waits for, for example because it takes the place that they leave.
 ///  * A move that yields is one that nobody waits for. It starts when no KV is on its way to the GPU and no other move
 ///    that yields is under way. Once started it goes on.
+///  * The contexts change their place together, and only blocks that hold something are copied. A move of the whole
+///    copies all.
 struct Move {
   Holder holder{};
   BlockRange range{};
@@ -117,6 +119,7 @@ struct Move {
   Waits waits = Waits::nobody;
   bool yields = false;
   bool in_turn = false;
+  bool whole = false;
 };
 
 }  // namespace spillway

@@ -38,6 +38,9 @@ class Router {
   /// The replica that serves a request: one that is up, and some replica is. The request is outstanding there from then
   /// on.
   [[nodiscard]] virtual std::size_t choose(const RequestSpec& request) = 0;
+  /// A request that another replica has refused was sent to this one, without choose(). It is outstanding here from
+  /// then on.
+  virtual void sent_on(const RequestSpec& request, std::size_t replica) { (void)request, (void)replica; }
   /// A request that was sent to the replica has ended; it is not outstanding any more.
   virtual void ended(std::size_t replica) { (void)replica; }
   /// The replica went down, and its requests have ended; or it is up again, without any KV.

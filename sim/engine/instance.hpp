@@ -89,6 +89,10 @@ class Instance final : public View, private Decision {
   [[nodiscard]] bool waits_for_memory() const { return lends_ != nullptr && lends_->reclaimed(); }
   /// It has nothing to run, and contexts that the lender may wait for.
   [[nodiscard]] bool rests_with_contexts() const { return contexts_ >= 0 && !busy_ && table_.live() == 0; }
+  /// It may refuse requests for the sake of others.
+  [[nodiscard]] bool may_refuse() const {
+    return (policy_.layers && policy_.layers->may_refuse()) || (policy_.weights && policy_.weights->may_refuse());
+  }
   /// Something outside the instance is to come: KV that a request awaits, or memory for KV that waits to be fetched.
   [[nodiscard]] bool waits_for_handover() const { return awaited_ > 0 || !parked_.empty(); }
   [[nodiscard]] std::int64_t live() const { return table_.live(); }

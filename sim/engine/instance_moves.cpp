@@ -113,12 +113,15 @@ void Instance::move(const Move& move) {
     const std::string problem = residency_.problem(key, move.range, move.from, move.to);
     if (!problem.empty()) refuse(problem);
   }
+  Move copied = move;
   const auto pass_on = [&](Residency::MoveKey ticket) {
-    runner_.move(static_cast<std::size_t>(route - graph_.routes.begin()), move, ticket);
+    if (copied.range.count() == Blocks(0)) return;
+    runner_.move(static_cast<std::size_t>(route - graph_.routes.begin()), copied, ticket);
   };
   if (move.holder.contexts) {
     if (move.range.count() != kv_.host_cache_blocks) refuse("contexts move together");
     runner_.place_cache(move.to == borrowed_tier_);
+    if (host_ && !move.whole) copied.range.end = copied.range.first + host_->filled();
   }
   if (move.waits == Waits::iteration) {
     residency_.relocate(key, move.range, move.from, move.to, move.keep);

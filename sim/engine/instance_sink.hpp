@@ -17,6 +17,11 @@ class InstanceSink {
   virtual void token_gap(Duration gap, std::int64_t tokens, SimTime now) = 0;
   /// A request has ended, with any outcome. The instance no longer knows it.
   virtual void ended(const RequestRecord& record) = 0;
+  /// The instance refuses a request for the sake of others, and ended() follows. True: another replica will be asked.
+  [[nodiscard]] virtual bool sends_on(std::uint32_t serial) {
+    (void)serial;
+    return false;
+  }
   /// Of an instance that hands KV over: the KV of a request that finishes stays until Instance::let_go.
   [[nodiscard]] virtual bool hands_over(std::uint32_t serial) {
     (void)serial;

@@ -525,7 +525,7 @@ void Instance::reject(RequestId id) {
   changed_ = true;
   for (LayerPolicy* const layers : {policy_.layers.get(), policy_.weights.get()}) {
     if (layers == nullptr || layers->admits(request(id))) continue;
-    layers->refused();
+    layers->refused(sink_.sends_on(id.serial));
     table_[id].refused = true;
     break;
   }

@@ -23,6 +23,11 @@ void Journeys::ended(const RequestRecord& record, std::size_t replica, Outcome o
   aliases_.erase(number);
 }
 
+bool Journeys::sends_on(std::uint32_t number, std::size_t replica) const {
+  const auto found = journeys_.find(serial_of(number));
+  return found != journeys_.end() && is_at(found->second, replica, number) && goes_on(found->second, replica);
+}
+
 bool Journeys::hands_over(std::uint32_t number, std::size_t replica) const {
   const auto found = journeys_.find(serial_of(number));
   return found != journeys_.end() && is_at(found->second, replica, number) && is_handed_over(found->second);
@@ -47,6 +52,8 @@ void Journeys::follow_end(const Ended& one) {
   const auto serial = static_cast<std::uint32_t>(one.record.index);
   const auto found = journeys_.find(serial);
   if (found == journeys_.end() || !is_at(found->second, one.replica, one.number)) return;  // it was withdrawn
+  // Nothing has come up or gone down since the instance asked.
+  if (one.record.refused && goes_on(found->second, one.replica)) return send_on(serial, one.replica);
   if (computes_prompts(one.replica)) {
     follow_prompt_end(serial, found->second, one);
   } else {
@@ -213,6 +220,25 @@ void Journeys::choose_decode(std::uint32_t serial) {
   journey.admitted = false;
   if (!pools_.any_up(handover().answers())) return hold(serial);
   journey.decode = pools_.send(answer_spec(journey), handover().answers());
+  submit_answer(serial);
+}
+
+bool Journeys::goes_on(const Journey& journey, std::size_t refuser) const {
+  if (!computes_prompts(refuser) && journey.admitted) return false;
+  std::vector<std::size_t> refused_by = journey.refused_by;
+  refused_by.push_back(refuser);
+  return pools_.any_other(pools_.of(refuser), refused_by);
+}
+
+void Journeys::send_on(std::uint32_t serial, std::size_t refuser) {
+  Journey& journey = journeys_.at(serial);
+  journey.refused_by.push_back(refuser);
+  const std::size_t pool = pools_.of(refuser);
+  if (computes_prompts(refuser)) {
+    journey.last = journey.replica = pools_.send_on(journey.spec, pool, journey.refused_by);
+    return submit_prompt(serial);
+  }
+  journey.decode = pools_.send_on(answer_spec(journey), pool, journey.refused_by);
   submit_answer(serial);
 }
 

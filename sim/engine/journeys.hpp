@@ -1,5 +1,9 @@
-// Requests that may change their replica: those of a run whose replicas fail, or whose prompts and answers are computed
-// in different pools (sim/engine/handover.hpp says by which rules).
+// Requests that may change their replica: those of a run whose replicas fail or may refuse requests, or whose prompts
+// and answers are computed in different pools (sim/engine/handover.hpp says by which rules).
+//
+// Refusals. A request that a replica refuses for the sake of others is sent on at once, past the front end, to another
+// one of the pool that is up and has not refused it. There it queues and is judged like any other request. It is
+// rejected when no such replica is left. An answer is sent on only until a replica has taken blocks for its KV.
 #pragma once
 
 #include <cstddef>
@@ -87,6 +91,7 @@ class Journeys {
   // Of instances
   /// `outcome`: Outcome::lost with its replica, or that of the record.
   void ended(const RequestRecord& record, std::size_t replica, Outcome outcome);
+  [[nodiscard]] bool sends_on(std::uint32_t number, std::size_t replica) const;
   [[nodiscard]] bool hands_over(std::uint32_t number, std::size_t replica) const;
   void begins_prompt(std::uint32_t number);
   void awaits_kv(std::uint32_t number, Blocks blocks);
@@ -100,12 +105,13 @@ class Journeys {
     RequestSpec spec{};
     SimTime sent{};
     bool has_deadline = false;
-    std::vector<std::size_t> known_to{};  // instances that have known it
-    std::size_t last = 0;                 // replica that it was sent to last
-    std::size_t replica = kNowhere;       // computes it, or its prompt
-    bool passing = false;                 // it is on its way there, through the front end
-    bool unreached = false;               // it was sent there, and the instance does not know it yet
-    bool there = false;                   // the instance knows it
+    std::vector<std::size_t> known_to{};    // instances that have known it
+    std::vector<std::size_t> refused_by{};  // replicas, since it set out
+    std::size_t last = 0;                   // replica that it was sent to last
+    std::size_t replica = kNowhere;         // computes it, or its prompt
+    bool passing = false;                   // it is on its way there, through the front end
+    bool unreached = false;                 // it was sent there, and the instance does not know it yet
+    bool there = false;                     // the instance knows it
     RequestId id{};
     bool given_up = false;  // by its client, in the iteration in flight
     bool restart = false;   // it will be sent again when its prompt has been computed
@@ -164,6 +170,9 @@ class Journeys {
   void submit_prompt(std::uint32_t serial);
   void submit_answer(std::uint32_t serial);
   void choose_decode(std::uint32_t serial);
+  /// Whether another replica is asked after this one has refused the request.
+  [[nodiscard]] bool goes_on(const Journey& journey, std::size_t refuser) const;
+  void send_on(std::uint32_t serial, std::size_t refuser);
 
   // Hand-over
   /// The prompt is computed: its KV moves, or the layer that is left.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <tuple>
 
 namespace spillway {
 
@@ -15,8 +16,26 @@ std::size_t Pool::send(const RequestSpec& request) {
   SPILLWAY_CHECK(any_up(), "a request is sent while no replica is up");
   const std::size_t chosen = router_ ? router_->choose(request) : up_.front();
   SPILLWAY_CHECK(chosen < replicas_.size() && replicas_[chosen].up, "a request was routed to a replica that is not up");
-  ++replicas_[chosen].sent;
-  return first_ + chosen;
+  return count_sent(chosen);
+}
+
+std::size_t Pool::count_sent(std::size_t replica) {
+  ++replicas_[replica].sent;
+  return first_ + replica;
+}
+
+bool Pool::any_other(std::span<const std::size_t> refused_by) const {
+  return std::ranges::any_of(up_, [&](std::size_t replica) { return !is_among(refused_by, replica); });
+}
+
+std::size_t Pool::send_on(const RequestSpec& request, std::span<const std::size_t> refused_by) {
+  SPILLWAY_CHECK(any_other(refused_by), "a request is sent on while no other replica is up");
+  const auto order = [&](std::size_t replica) {
+    return std::tuple(is_among(refused_by, replica), outstanding(replica));
+  };
+  const std::size_t chosen = *std::ranges::min_element(up_, {}, order);
+  if (router_) router_->sent_on(request, chosen);
+  return count_sent(chosen);
 }
 
 void Pool::ended(std::size_t replica, Outcome outcome) {

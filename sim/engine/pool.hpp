@@ -60,6 +60,12 @@ class Pool final : private Replicas {
   [[nodiscard]] bool any_up() const { return !up_.empty(); }
   /// The replica that serves a request, which counts as sent there. Some replica must be up.
   [[nodiscard]] std::size_t send(const RequestSpec& request);
+  /// Whether a replica is up that is not among those that have refused a request. O(replicas), as the next one.
+  [[nodiscard]] bool any_other(std::span<const std::size_t> refused_by) const;
+  /// Of these replicas, the one with the fewest outstanding requests serves the request, the lowest of equal ones. It
+  /// counts as sent there, too. The router hears of it, but does not choose: most routers would name the same replica
+  /// again.
+  [[nodiscard]] std::size_t send_on(const RequestSpec& request, std::span<const std::size_t> refused_by);
   /// A request that was sent to the replica has ended.
   void ended(std::size_t replica, Outcome outcome);
   /// The replica goes down, after its requests have ended, or comes up. O(replicas).
@@ -73,6 +79,11 @@ class Pool final : private Replicas {
     return replicas_[replica].sent - replicas_[replica].ended;
   }
   [[nodiscard]] double kv_used(std::size_t replica) const override;
+  /// The replica, as the router knows it, gets a request. Returns its number in the run.
+  [[nodiscard]] std::size_t count_sent(std::size_t replica);
+  [[nodiscard]] bool is_among(std::span<const std::size_t> refused_by, std::size_t replica) const {
+    return std::ranges::find(refused_by, first_ + replica) != refused_by.end();
+  }
 
   const std::size_t first_;
   std::span<Replica> replicas_;
@@ -97,6 +108,13 @@ class ReplicaPools {
   }
   [[nodiscard]] bool any_up(std::size_t pool) const { return pools_[pool]->any_up(); }
   [[nodiscard]] std::size_t send(const RequestSpec& request, std::size_t pool) { return pools_[pool]->send(request); }
+  [[nodiscard]] bool any_other(std::size_t pool, std::span<const std::size_t> refused_by) const {
+    return pools_[pool]->any_other(refused_by);
+  }
+  [[nodiscard]] std::size_t send_on(const RequestSpec& request, std::size_t pool,
+                                    std::span<const std::size_t> refused_by) {
+    return pools_[pool]->send_on(request, refused_by);
+  }
   void ended(std::size_t replica, Outcome outcome) { pools_[of(replica)]->ended(replica, outcome); }
   void set_up(std::size_t replica, bool up) { pools_[of(replica)]->set_up(replica, up); }
 

@@ -109,7 +109,9 @@ class Simulation final : public InstanceSink, public Journeys::Run {
     for (std::size_t i = 0; i < replicas_.size(); ++i) make_instance(i);
     if (is_fleet_) gather_policies();
     const bool beside_copies = std::ranges::any_of(groups_, &Group::beside_handovers);
-    if (config.handover || !config.events.empty()) journeys_.emplace(config, pools_, replicas_, *this, beside_copies);
+    if (config.handover || !config.events.empty() || may_send_on()) {
+      journeys_.emplace(config, pools_, replicas_, *this, beside_copies);
+    }
     if (beside_copies) share_with_handovers();
     for (std::size_t i = 0; i < config.events.size(); ++i) {
       queue_.push(config.events[i].at, EventPhase::timer, kReplica, static_cast<std::uint32_t>(i));
@@ -321,6 +323,14 @@ class Simulation final : public InstanceSink, public Journeys::Run {
   [[nodiscard]] std::size_t number_of(const Loan& loan) const {
     return static_cast<std::size_t>(&loan - config_.loans.data());
   }
+  /// A replica may refuse a request that another one of its pool may serve.
+  [[nodiscard]] bool may_send_on() const {
+    for (std::size_t i = 0; i < replicas_.size(); ++i) {
+      const auto [first, last] = pools_.range(pools_.of(i));
+      if (last - first > 1 && replicas_[i].instance->may_refuse()) return true;
+    }
+    return false;
+  }
   void gather_policies() const {
     const auto address = [](const Replica& one) { return one.instance->policy_address(); };
     const auto [first, last] = std::ranges::minmax_element(replicas_, {}, address);
@@ -355,6 +365,9 @@ class Simulation final : public InstanceSink, public Journeys::Run {
     RequestRecord record = of_instance;
     record.replica = static_cast<std::uint32_t>(current_);
     recorder_.ended(record);
+  }
+  [[nodiscard]] bool sends_on(std::uint32_t number) override {
+    return journeys_ && journeys_->sends_on(number, current_);
   }
   [[nodiscard]] bool hands_over(std::uint32_t number) override { return journeys_->hands_over(number, current_); }
   void begins_prompt(RequestId id) override { journeys_->begins_prompt(id.serial); }

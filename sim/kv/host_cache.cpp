@@ -1,5 +1,6 @@
 #include "sim/kv/host_cache.hpp"
 
+#include <algorithm>
 #include <utility>
 
 #include "sim/core/error.hpp"
@@ -11,6 +12,7 @@ std::int32_t HostCache::make(BlockHash hash) {
   if (present >= 0 && blocks_.idle(present)) use(present);
   if (present >= 0 || blocks_.free() == Blocks(0)) return -1;
   const std::int32_t block = blocks_.allocate();
+  filled_ = std::min(filled_ + Blocks(1), capacity_);  // a full cache has evicted a block
   blocks_.name(block, hash);
   return block;
 }

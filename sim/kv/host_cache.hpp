@@ -18,12 +18,14 @@ namespace spillway {
 /// All O(1) expected; memory O(capacity), fixed at construction.
 class HostCache {
  public:
-  explicit HostCache(Blocks capacity) : blocks_(capacity) {}
+  explicit HostCache(Blocks capacity) : blocks_(capacity), capacity_(capacity) {}
 
   [[nodiscard]] bool holds(BlockHash hash) const {
     const std::int32_t block = blocks_.find(hash);
     return block >= 0 && blocks_.idle(block);
   }
+  /// Blocks that hold something, or to which something is on its way.
+  [[nodiscard]] Blocks filled() const { return filled_; }
   /// Uses a block that it holds.
   void touch(BlockHash hash) { use(blocks_.find(hash)); }
   /// Queues a block for the next copy. A full cache evicts its least recently used block. A block already stored only
@@ -44,7 +46,9 @@ class HostCache {
     blocks_.release(block);
   }
 
-  CachedBlocks blocks_;                  // a block on its way is in use, so it is not evicted
+  CachedBlocks blocks_;  // a block on its way is in use, so it is not evicted
+  Blocks capacity_;
+  Blocks filled_{};
   std::deque<std::int32_t> on_the_way_;  // in the order of their copies
   std::deque<std::int64_t> copies_;      // blocks of each copy
   std::int64_t queued_ = 0;              // blocks at the end of on_the_way_ that no copy has taken yet

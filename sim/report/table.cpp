@@ -488,7 +488,10 @@ class Table {
         text += fmt::format("; coordinated demand on the bus {} GB/s, too much in {} of the time", show(demand),
                             show(overload, percent));
       }
-      if (has(refused)) text += fmt::format("; {} requests refused", show(refused));
+      if (has(refused)) {
+        text += fmt::format("; {} requests refused, {} refusals sent on to another replica", show(refused),
+                            show(part + "rerouted_requests"));
+      }
       if (has(dwell)) text += fmt::format("; dwell mean {} ms, max {} ms", show(dwell), show(part + "max_dwell_ms"));
       if (has(host)) {
         text += fmt::format("; host memory {}{}", part.empty() ? "" : "of weights ", show(host, bytes));

@@ -668,13 +668,15 @@ class PlainSelectN final : public LayerPolicy {
     const Blocks kv = std::min(gpu.total, gpu.total - gpu.free + Blocks((request.known.count() + block - 1) / block));
     return bus_->admits(place_, bounds(wanted, kv, std::max<std::int64_t>(1, slo)), batch.running == 0);
   }
-  void refused() override { ++refused_; }
+  [[nodiscard]] bool may_refuse() const override { return bus_ != nullptr; }
+  void refused(bool sent_on) override { (sent_on ? sent_on_ : refused_) += 1; }
 
   [[nodiscard]] Figures figures() const override {
     Figures figures;
     if (bus_) {
       figures = bus_->figures();
       figures["refused_requests"] = static_cast<double>(refused_);
+      figures["rerouted_requests"] = static_cast<double>(sent_on_);
     }
     std::int64_t sum = 0;
     std::int64_t streamed = 0;
@@ -721,6 +723,7 @@ class PlainSelectN final : public LayerPolicy {
   std::shared_ptr<PlainBus> bus_;
   std::size_t place_ = 0;
   std::int64_t refused_ = 0;
+  std::int64_t sent_on_ = 0;
   Record record_;
   PlainStream stream_;
   std::optional<std::int64_t> current_;

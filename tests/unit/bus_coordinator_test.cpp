@@ -264,11 +264,21 @@ class TwoOnABus {
     config.router = oracle::route_by([](const RequestSpec& request) { return request.client; });
   }
   /// Each request goes to the instance that its client names.
-  void run(const std::vector<RequestSpec>& requests) {
+  void run(std::vector<RequestSpec> requests) {
+    for (RequestSpec& request : requests) request.traits.pool = config.pools.empty() ? 0 : request.client;
     oracle::ListSource source(requests);
     config.source = &source;
-    config.on_request = [this](const RequestRecord& record) { outcomes[record.index] = record.outcome; };
+    config.on_request = [this](const RequestRecord& record) {
+      outcomes[record.index] = record.outcome;
+      replicas[record.index] = record.replica;
+      scheduled[record.index] = record.first_scheduled;
+    };
     result = simulate(config);
+  }
+  /// The instances are of two kinds, and a request can be served by one only.
+  void set_apart() {
+    config.pools = {PoolConfig{}, PoolConfig{}};
+    config.router = {};
   }
   [[nodiscard]] std::optional<double> figure(std::size_t instance, const std::string& name) const {
     for (const PolicyFigure& figure : result.instances[instance].figures) {
@@ -281,6 +291,8 @@ class TwoOnABus {
   SimulationResult result{};
   std::vector<Layout> layouts;
   std::map<std::uint64_t, Outcome> outcomes;
+  std::map<std::uint64_t, std::uint32_t> replicas;  // that it was sent to last
+  std::map<std::uint64_t, SimTime> scheduled;
 
  private:
   BusModel model_;
@@ -310,6 +322,15 @@ TEST(BusCoordinator, PoliciesApplyItsChoiceInTheirNextIterations) {
   EXPECT_DOUBLE_EQ(mean->value.value(), (27 / 5.0 + 3) / 2);  // of both
 }
 
+// The paper's record allows 2: 20 copies of 25 ms within 0.5 s. The coordinator counts whole layers all the same, so
+// the first has 2 and then 6, and not the 7 of real L / i.
+TEST(BusCoordinator, ThePapersRecordChangesOnlyTheBounds) {
+  TwoOnABus two({41, 41}, {{"policy.record", std::string("paper")}});
+  two.run({of(0, 0, 2), of(1, 0, 2)});
+  EXPECT_EQ(two.figure(0, "mean_interval_layers"), (2 + 6) / 2.0);
+  EXPECT_EQ(two.figure(1, "mean_interval_layers"), 3.0);
+}
+
 TEST(BusCoordinator, PoliciesThatAreNotCoordinated) {
   TwoOnABus two({41, 41}, {{"policy.coordinate", false}});
   two.run({of(0, 0, 5), of(1, 0, 5)});
@@ -330,9 +351,11 @@ TEST(BusCoordinator, PoliciesThatRestLeaveTheBus) {
   EXPECT_DOUBLE_EQ(two.figure(0, "mean_bus_demand_gb_per_s").value(), 15.6);
 }
 
-// 28 layers and a block fit, so 13 are on the host, one of them in the buffer: 15.6 GB/s each.
+// 28 layers and a block fit, so 13 are on the host, one of them in the buffer: 15.6 GB/s each. Nobody else serves what
+// the second kind refuses.
 TEST(BusCoordinator, PoliciesRejectWhatItRefuses) {
   TwoOnABus two({28, 28});
+  two.set_apart();
   EXPECT_DOUBLE_EQ(two.layouts.front().least_rate.value(), 15.6e9);
   two.run({of(0, 0, 50), of(1, 1'000'000'000, 5), of(1, 2'000'000'000, 5), of(1, 60'000'000'000, 5)});
   EXPECT_EQ(two.outcomes[0], Outcome::finished);
@@ -343,9 +366,85 @@ TEST(BusCoordinator, PoliciesRejectWhatItRefuses) {
   EXPECT_EQ(two.figure(1, "refused_requests"), 2.0);
   EXPECT_EQ(two.result.refused, 2);
   EXPECT_FALSE(two.result.first_rejected);  // that one is for its size
-  const Metric* const refused = two.result.statistics.find("refused_requests");
-  ASSERT_NE(refused, nullptr);
-  EXPECT_EQ(refused->value, 2.0);
+  EXPECT_EQ(two.figure(1, "rerouted_requests"), 0.0);
+}
+
+/// Sends each request where its client says, and notes what is sent on.
+class NotingRouter final : public Router {
+ public:
+  explicit NotingRouter(std::vector<std::size_t>& sent_on) : sent_on_(sent_on) {}
+  [[nodiscard]] std::size_t choose(const RequestSpec& request) override { return request.client; }
+  void sent_on(const RequestSpec&, std::size_t replica) override { sent_on_.push_back(replica); }
+
+ private:
+  std::vector<std::size_t>& sent_on_;
+};
+
+// The same with replicas of one kind. The first serves what the second refuses: alone on the bus it harms nobody. The
+// last one, after the first two, stays at the second.
+TEST(BusCoordinator, WhatAReplicaRefusesGoesToAnother) {
+  TwoOnABus two({28, 28});
+  std::vector<std::size_t> sent_on;
+  two.config.router = [&](const Replicas&) { return std::make_unique<NotingRouter>(sent_on); };
+  two.run({of(0, 0, 50), of(1, 1'000'000'000, 5), of(1, 60'000'000'000, 5)});
+  EXPECT_EQ(sent_on, (std::vector<std::size_t>{0}));
+  EXPECT_EQ(two.outcomes[1], Outcome::finished);
+  EXPECT_EQ(two.replicas[1], 0U);
+  EXPECT_EQ(two.outcomes[2], Outcome::finished);
+  EXPECT_EQ(two.replicas[2], 1U);
+  EXPECT_EQ(two.figure(1, "rerouted_requests"), 1.0);
+  EXPECT_EQ(two.figure(0, "rerouted_requests"), 0.0);
+  EXPECT_EQ(two.figure(1, "refused_requests"), 0.0);
+  EXPECT_EQ(two.result.refused, 0);
+  // A refused request was sent to both.
+  const std::vector<ReplicaStatistics>& replicas = two.result.statistics.replicas;
+  EXPECT_EQ(replicas.at(0).sent, 2);
+  EXPECT_EQ(replicas.at(1).sent, 2);
+  EXPECT_EQ(replicas.at(0).finished, 2);
+  EXPECT_EQ(replicas.at(1).finished, 1);
+}
+
+// The second runs at its own risk: 9.6 and 15.6 GB/s are more than the bus carries, and 14.4 are left for it. With one
+// more request at either its batch would miss the SLO. So both refuse the last one, and only then it is rejected.
+TEST(BusCoordinator, WhatAllReplicasRefuseIsRejected) {
+  TwoOnABus two({33, 28});
+  two.run({of(0, 0, 50), of(1, 1'000'000'000, 50), of(1, 2'000'000'000, 5)});
+  EXPECT_EQ(two.outcomes[1], Outcome::finished);
+  EXPECT_EQ(two.outcomes[2], Outcome::rejected);
+  EXPECT_EQ(two.replicas[2], 0U);
+  EXPECT_EQ(two.figure(1, "rerouted_requests"), 1.0);
+  EXPECT_EQ(two.figure(1, "refused_requests"), 0.0);
+  EXPECT_EQ(two.figure(0, "rerouted_requests"), 0.0);
+  EXPECT_EQ(two.figure(0, "refused_requests"), 1.0);
+  EXPECT_EQ(two.result.refused, 1);
+  for (const char* const name : {"refused_requests", "rerouted_requests"}) {
+    const Metric* const of_both = two.result.statistics.find(name);
+    ASSERT_NE(of_both, nullptr) << name;
+    EXPECT_EQ(of_both->value, 1.0) << name;
+  }
+}
+
+// The third would be asked first, because it has no request.
+TEST(BusCoordinator, AReplicaThatIsDownIsNotAsked) {
+  TwoOnABus three({33, 28, 28});
+  three.config.events = {{at_s(1), 2, false}};
+  three.run({of(0, 0, 50), of(1, 1'500'000'000, 50), of(1, 2'000'000'000, 5)});
+  EXPECT_EQ(three.outcomes[2], Outcome::rejected);
+  EXPECT_EQ(three.result.statistics.replicas.at(2).sent, 0);
+}
+
+// The second refuses a request that was sent at 1 s and reaches it at 2 s. The first has one request and the third has
+// two, so the first is asked. The front end is passed once: an iteration of the first takes at most as long as 19 of 33
+// copies, about half a second, so the request begins before 3 s.
+TEST(BusCoordinator, TheReplicaWithTheFewestRequestsIsAskedFirst) {
+  TwoOnABus three({28, 28, 41});
+  three.config.front_end = Duration(1'000'000'000);
+  three.run({of(0, 0, 50), of(2, 0, 90), of(2, 0, 90), of(1, 1'000'000'000, 5)});
+  EXPECT_EQ(three.outcomes[3], Outcome::finished);
+  EXPECT_EQ(three.replicas[3], 0U);
+  EXPECT_GE(three.scheduled[3], at_s(2));
+  EXPECT_LT(three.scheduled[3], at_s(3));
+  EXPECT_EQ(three.figure(1, "rerouted_requests"), 1.0);
 }
 
 // 33 layers fit the first, so 8 are on the host: 9.6 GB/s. With 15.6 for the second they need more than the bus
@@ -358,7 +457,9 @@ TEST(BusCoordinator, PoliciesServeWhatHarmsNobodyElse) {
   // The other way round the second would suffer.
   TwoOnABus other({33, 28});
   other.run({of(1, 0, 50), of(0, 1'000'000'000, 5)});
-  EXPECT_EQ(other.outcomes[1], Outcome::rejected);
+  EXPECT_EQ(other.outcomes[1], Outcome::finished);
+  EXPECT_EQ(other.replicas[1], 1U);  // which serves it beside its own
+  EXPECT_EQ(other.figure(0, "rerouted_requests"), 1.0);
 }
 
 // Nothing of this happens to an instance with a bus of its own.

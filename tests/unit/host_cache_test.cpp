@@ -56,6 +56,21 @@ TEST(HostCache, WhatIsOnTheHost_IsPutWithoutACopy) {
   EXPECT_TRUE(cache.holds(4));
 }
 
+// Blocks on their way count, those that are stored again do not, and the third makes room by the first.
+TEST(HostCache, WhatIsFilled) {
+  HostCache cache(Blocks(2));
+  EXPECT_EQ(cache.filled(), Blocks(0));
+  cache.store(1);
+  EXPECT_EQ(cache.filled(), Blocks(1));
+  EXPECT_EQ(cache.take_stores(), Blocks(1));
+  cache.stored();
+  cache.store(1);
+  EXPECT_EQ(cache.filled(), Blocks(1));
+  cache.put(2);
+  cache.put(3);
+  EXPECT_EQ(cache.filled(), Blocks(2));
+}
+
 // Three blocks fit: 1, 2, 3. Block 1 is loaded and block 2 stored again, so block 3 is the least recently used.
 TEST(HostCache, Room_IsMadeByTheLeastRecentlyUsed) {
   HostCache cache(Blocks(3));

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace spillway {
@@ -29,6 +30,26 @@ TEST(IntervalCoordinator, TwoEqualGpus_ShareTheBus) {
   const BusChoice choice = coordinate_intervals(gpus, kBus);
   EXPECT_THAT(choice.intervals, ElementsAre(6, 3));
   EXPECT_DOUBLE_EQ(choice.rate.value(), 22.8e9);
+}
+
+// The paper's listing counts L / i layers where whole ones are streamed: of all pairs below the bus it takes that with
+// the largest sum, (3, 7) with 19.05, because 40 / 3 + 40 / 6 are 20. There 13 + 5 layers are on the host, one fewer
+// than at (3, 6).
+TEST(IntervalCoordinator, TheListingOfThePaper_LeavesOneLayerMoreOnTheGpu) {
+  std::pair<int, int> listing;
+  double most = 0.0;
+  for (int first = 1; first <= 40; ++first) {
+    for (int second = first; second <= 40; ++second) {
+      const double layers = 40.0 / first + 40.0 / second;
+      if (layers * 1.2 >= 24.0 || layers <= most) continue;
+      most = layers;
+      listing = {first, second};
+    }
+  }
+  EXPECT_EQ(listing, (std::pair{3, 7}));
+  const BusChoice choice = coordinate_intervals(std::vector<BusUser>{large(), large()}, kBus);
+  const double at_listing = streaming_rate(large(), 3).value() + streaming_rate(large(), 7).value();
+  EXPECT_DOUBLE_EQ(choice.rate.value() - at_listing, 1.2e9);
 }
 
 // Alone, at most 19 layers: an interval of 3 leaves 13, one of 2 leaves 20.

@@ -52,6 +52,11 @@ class Routed {
     ++replicas.sent[chosen];
     return chosen;
   }
+  /// A replica has refused the request, and it goes to this one.
+  void send_on(std::size_t replica, const RequestSpec& request = {}) {
+    ++replicas.sent[replica];
+    router_->sent_on(request, replica);
+  }
   void end(std::size_t replica) {
     --replicas.sent[replica];
     router_->ended(replica);
@@ -151,6 +156,28 @@ TEST(LeastOutstanding, ChoosesTheFewest) {
   routed.end(1);
   routed.end(1);
   EXPECT_THAT(routed.send_all(3), ElementsAre(1, 1, 0));
+}
+
+// The first refuses its request, which goes to the second. So the first is empty again, and then the third.
+TEST(LeastOutstanding, CountsWhatIsSentOn) {
+  Routed router("least-outstanding", 3);
+  EXPECT_EQ(router.send(), 0U);
+  router.end(0);
+  router.send_on(1);
+  EXPECT_THAT(router.send_all(3), ElementsAre(0, 2, 0));
+}
+
+TEST(Session, CountsWhatIsSentOn) {
+  Routed router("session", 3);
+  router.send_on(0);
+  EXPECT_THAT(router.send_all(2), ElementsAre(1, 2));
+}
+
+// What was sent on is known there as what the router has sent itself.
+TEST(PrefixRouter, KnowsWhatIsSentOn) {
+  Routed router("prefix", 3, settings(64, 1.5));
+  router.send_on(2, prompt({1, 2, 3}));
+  EXPECT_EQ(router.send(prompt({1, 2, 3, 4})), 2U);
 }
 
 TEST(LeastKv, ChoosesTheEmptiestThenTheFewest) {
