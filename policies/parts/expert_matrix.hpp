@@ -74,6 +74,7 @@ class ExpertMatrix {
       nearness_.push_back(load_priority(1.0, distance, 0, layers));
     }
     for (Row& row : rows_) row.present.assign(experts_, 0);
+    for (std::vector<double>* worth : {&least_kept_, &best_share_, &best_kept_}) worth->resize(rows_.size());
     set(shares);
   }
 
@@ -111,7 +112,7 @@ class ExpertMatrix {
     std::int32_t least = -1;
     double lowest = std::numeric_limits<double>::infinity();
     for (std::int32_t l = 0; l < layers_; ++l) {
-      const double worth = at(l).least_kept;
+      const double worth = least_kept_[static_cast<std::size_t>(l)];
       if (worth >= lowest || l == running) continue;
       least = l;
       lowest = worth;
@@ -125,9 +126,8 @@ class ExpertMatrix {
     std::int32_t most = -1;
     double highest = -1.0;
     for (std::int32_t l = running + 1; l < layers_; ++l) {
-      const Row& row = at(l);
-      if (row.best_kept <= kept) continue;
-      const double worth = row.best_share * nearness_[static_cast<std::size_t>(l - running)];
+      if (best_kept_[static_cast<std::size_t>(l)] <= kept) continue;
+      const double worth = best_share_[static_cast<std::size_t>(l)] * nearness_[static_cast<std::size_t>(l - running)];
       if (worth <= highest) continue;
       most = l;
       highest = worth;
@@ -141,9 +141,6 @@ class ExpertMatrix {
     std::vector<std::uint8_t> present{};  // by expert
     std::size_t end = 0;                  // behind the last present one, by share
     std::size_t first_absent = 0;
-    double least_kept = 0.0;  // worth of keeping the last present one; infinite: none is
-    double best_share = 0.0;  // of the first absent one, and the worth of keeping it; -1: none is
-    double best_kept = 0.0;
   };
   [[nodiscard]] Row& at(std::int32_t layer) { return rows_[static_cast<std::size_t>(layer)]; }
   [[nodiscard]] const Row& at(std::int32_t layer) const { return rows_[static_cast<std::size_t>(layer)]; }
@@ -169,6 +166,10 @@ class ExpertMatrix {
   std::size_t experts_;
   std::vector<double> nearness_;  // by distance of two layers
   std::vector<Row> rows_;
+  // By layer, next to each other, because every choice reads all of them.
+  std::vector<double> least_kept_;  // worth of keeping the last present one; infinite: none is
+  std::vector<double> best_share_;  // of the first absent one, and the worth of keeping it; -1: none is
+  std::vector<double> best_kept_;
   const ExpertShares* shares_ = nullptr;
 };
 
