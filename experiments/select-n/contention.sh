@@ -13,18 +13,19 @@ row() {  # model GPUs requests/s-per-GPU SLO-in-ms name key=value...
     awk -F, -v gpus="$gpus" -v rate="$rate" -v slo="$slo" -v name="$name" '
       { value[$1] = $2 }
       END {
-        printf "| %s | %s | %s | %.2f | %.2f | %.1f%% | %.0f | %.1f | %.2f | %.1f | %s |\n", gpus, rate, name,
+        printf "| %s | %s | %s | %.2f | %.2f | %.1f%% | %.0f | %.1f | %.2f | %.1f | %s | %s |\n", gpus, rate, name,
                value["mean_tpot_ms"] / slo, value["p99_tpot_ms"] / slo, 100 * value["slo_met_fraction"],
                value["output_throughput_tokens_per_s"], value["mean_interval_layers"],
                value["peak_host_layer_bytes"] / 1e9, value["moved_h2d_bytes"] / 1e12,
-               value["refused_requests"] == "" ? "-" : value["refused_requests"]
+               value["refused_requests"] == "" ? "-" : value["refused_requests"],
+               value["rerouted_requests"] == "" ? "-" : value["rerouted_requests"]
       }'
 }
 
 head_of_table() {
   echo
-  echo "| GPUs | requests/s per GPU | policy | mean TPOT / SLO | p99 TPOT / SLO | SLO met | output tokens/s | mean interval | on the host, GB per GPU | copied, TB | refused |"
-  echo "|---|---|---|---|---|---|---|---|---|---|---|"
+  echo "| GPUs | requests/s per GPU | policy | mean TPOT / SLO | p99 TPOT / SLO | SLO met | output tokens/s | mean interval | on the host, GB per GPU | copied, TB | refused | sent on |"
+  echo "|---|---|---|---|---|---|---|---|---|---|---|---|"
 }
 
 alone=policy.coordinate=false

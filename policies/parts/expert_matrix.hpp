@@ -155,11 +155,12 @@ class ExpertMatrix {
     const auto share = [&](std::size_t i) { return by.shares[static_cast<std::size_t>(by.order[i])]; };
     while (row.end > 0 && !there(row.end - 1)) --row.end;
     while (row.first_absent < experts_ && there(row.first_absent)) ++row.first_absent;
-    row.least_kept =
+    const auto l = static_cast<std::size_t>(layer);
+    least_kept_[l] =
         row.end > 0 ? keep_priority(share(row.end - 1), layer, layers_) : std::numeric_limits<double>::infinity();
     const bool absent = row.first_absent < experts_;
-    row.best_share = absent ? share(row.first_absent) : -1.0;
-    row.best_kept = absent ? keep_priority(row.best_share, layer, layers_) : -1.0;
+    best_share_[l] = absent ? share(row.first_absent) : -1.0;
+    best_kept_[l] = absent ? keep_priority(best_share_[l], layer, layers_) : -1.0;
   }
 
   std::int32_t layers_;
