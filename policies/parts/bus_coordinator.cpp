@@ -141,10 +141,12 @@ std::vector<FigureDefinition> bus_figures() {
            "instances on the bus keep below it, or none leaves memory. With several replicas, each that is up has "
            "refused them. All instances, in the whole run. Null likewise.",
            Better::smaller, Merge::sum},
-          {kReroutedRequests, "requests",
+          {kReroutedRequests,
+           "requests",
            "Refusals, for the same reason, after which the request was sent to another replica. A request counts once "
            "for each of them. All instances, in the whole run. Null likewise.",
-           Better::smaller, Merge::sum}};
+           {},
+           Merge::sum}};
 }
 
 }  // namespace spillway
