@@ -216,6 +216,19 @@ TEST(HitCurve, IsStraightBetweenItsPoints) {
   EXPECT_EQ(HitCurve({{4, 0.0}, {8, 1.0}}).at(4, 8), 0.0);
 }
 
+// Five tokens of prompts, two of four experts each, all alike: the sum of 1 - d is 4 / 2^5 = 1/8, so all are in use. Of
+// ten uses 2.5 are each one's share, and of equal remainders those of the lower numbers count, in whatever order the
+// experts of a layer are popular.
+TEST(ExpertDraw, EqualSharesOfAPromptGoToTheLowerNumbers) {
+  ExpertDraw draw({.count = 4, .top_k = 2, .layers = 8, .seed = 5});
+  const std::vector<PrefillChunk> chunks{{Tokens(5), Tokens(0)}};
+  draw.begin({.chunks = chunks});
+  for (std::int32_t layer = 0; layer < 8; ++layer) {
+    EXPECT_EQ(draw.distinct(layer), 4);
+    EXPECT_THAT(draw.layer(layer), ElementsAre(ExpertUse{0, 3}, ExpertUse{1, 3}, ExpertUse{2, 2}, ExpertUse{3, 2}));
+  }
+}
+
 // One token of two experts, hit(2) = 0.3 of 8: none or one of the two is found, 0.6 in the mean. Of a layer without a
 // curve nothing is said.
 TEST(ExpertDraw, FindsWhatTheCurveSays) {
