@@ -186,7 +186,7 @@ class EveryPolicy : public testing::TestWithParam<std::string> {
   [[nodiscard]] const PolicyInfo& policy() const { return *PolicyRegistry::instance().find(GetParam()); }
 };
 
-constexpr std::uint64_t kCases = random_cases(6000);
+constexpr std::uint64_t kCases = random_cases(3000);
 
 TEST_P(EveryPolicy, MatchesTheNaiveEngineAndUsesEveryPath) {
   const WholeModel model = WholeModel::of(policy());
@@ -271,7 +271,7 @@ TEST_P(EveryPolicy, SharedLinksKeepTheBooks) {
   const WholeModel alone = WholeModel::of(policy());
   const WholeModel sharing = WholeModel::of(policy(), 1, 1, {.h2d = {7, 4}, .d2h = {3, 2}, .compute = {9, 8}});
   std::int64_t later = 0;
-  for (std::uint64_t seed = 1; seed <= 500; ++seed) {
+  for (std::uint64_t seed = 1; seed <= random_cases(500); ++seed) {
     SCOPED_TRACE(GetParam() + " seed " + std::to_string(seed));
     Settings settings;
     NaiveConfig config;
@@ -354,7 +354,7 @@ TEST_P(EveryPolicy, ClockMatchesTheNaiveEngine) {
 TEST_P(EveryPolicy, FiguresAreThoseOfTheMeasuredSpan) {
   const WholeModel model = WholeModel::of(policy());
   std::int64_t observed = 0;
-  for (std::uint64_t seed = 1; seed <= 500; ++seed) {
+  for (std::uint64_t seed = 1; seed <= random_cases(500); ++seed) {
     SCOPED_TRACE(GetParam() + " seed " + std::to_string(seed));
     Settings settings;
     NaiveConfig config;
@@ -373,7 +373,7 @@ TEST_P(EveryPolicy, FiguresAreThoseOfTheMeasuredSpan) {
 
 TEST_P(EveryPolicy, TwoRunsGiveTheSameRecords) {
   const WholeModel model = WholeModel::of(policy());
-  for (std::uint64_t seed = 1; seed <= 200; ++seed) {
+  for (std::uint64_t seed = 1; seed <= random_cases(200); ++seed) {
     Settings settings;
     NaiveConfig config;
     oracle::draw_case(seed, policy(), model, 1, settings, config);
@@ -398,7 +398,7 @@ TEST_P(EveryPolicy, ScalingTimeScalesTheRun) {
   constexpr std::int64_t kScale = 7;
   const WholeModel model = WholeModel::of(policy());
   const WholeModel slow = WholeModel::of(policy(), kScale);
-  for (std::uint64_t seed = 1; seed <= 300; ++seed) {
+  for (std::uint64_t seed = 1; seed <= random_cases(300); ++seed) {
     SCOPED_TRACE(seed);
     Settings settings;
     NaiveConfig config;
@@ -485,7 +485,7 @@ TEST(StreamedWeights, MatchTheNaiveEngineUnderEveryScheduler) {
       const PolicyInfo policy = under(*composed, host->name);
       const WholeModel model = WholeModel::of(policy);
       ++combinations;
-      for (std::uint64_t seed = 1; seed <= random_cases(500); ++seed) {
+      for (std::uint64_t seed = 1; seed <= random_cases(100); ++seed) {
         SCOPED_TRACE(std::string(name) + " over " + host->name + " seed " + std::to_string(seed));
         Settings settings;
         NaiveConfig config;
@@ -555,13 +555,13 @@ TEST(WeightsRole, MatchesTheNaiveEngineBesideEveryPolicy) {
       SCOPED_TRACE("weights of " + weights->name);
       ++combinations;
       const PolicyInfo& composed = registry.with_weights(*base, weights->name);
-      match_naive(under(composed, base->default_scheduler), random_cases(300), 1, seen);
+      match_naive(under(composed, base->default_scheduler), random_cases(60), 1, seen);
       if (HasFatalFailure()) return;
     }
   }
   EXPECT_GE(combinations, 16);
-  EXPECT_GT(seen.weights, at_least(1000));
-  EXPECT_GT(seen.kv, at_least(50));
+  EXPECT_GT(seen.weights, at_least(200));
+  EXPECT_GT(seen.kv, at_least(10));
 }
 
 TEST(WeightsRole, MatchesTheNaiveEngineBesideKvSlotsUnderSeveralSchedulers) {
@@ -576,15 +576,15 @@ TEST(WeightsRole, MatchesTheNaiveEngineBesideKvSlotsUnderSeveralSchedulers) {
       const auto vary = [&](oracle::Dice& dice, Settings& settings) {
         if (scheduler == std::string("vllm")) settings.set("policy.expansion", dice.chance(50) ? 1.25 : 2.0);
       };
-      match_naive(under(composed, scheduler), random_cases(1000), 1, seen, vary);
+      match_naive(under(composed, scheduler), random_cases(200), 1, seen, vary);
       // Times above the grid of a record's SLOs: the interval follows the batch.
-      match_naive(under(composed, scheduler), random_cases(300), 100'000, seen, vary);
+      match_naive(under(composed, scheduler), random_cases(60), 100'000, seen, vary);
       if (HasFatalFailure()) return;
     }
-    EXPECT_GT(seen.kv, at_least(500));
-    EXPECT_GT(seen.grown, at_least(50));
-    EXPECT_GT(seen.swapped, at_least(100));
-    EXPECT_GT(seen.from_host, at_least(100));
+    EXPECT_GT(seen.kv, at_least(100));
+    EXPECT_GT(seen.grown, at_least(10));
+    EXPECT_GT(seen.swapped, at_least(20));
+    EXPECT_GT(seen.from_host, at_least(20));
   }
 }
 
@@ -600,7 +600,7 @@ TEST(WeightsRole, AloneIsThePolicyOverTheScheduler) {
       ++combinations;
       const PolicyInfo policy = registry.with_weights(*base, weights->name);
       const WholeModel model = WholeModel::of(policy, 1000);
-      for (std::uint64_t seed = 1; seed <= random_cases(200); ++seed) {
+      for (std::uint64_t seed = 1; seed <= random_cases(50); ++seed) {
         SCOPED_TRACE(weights->name + " beside " + base->name + " seed " + std::to_string(seed));
         Settings settings;
         NaiveConfig config;
