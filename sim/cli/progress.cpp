@@ -96,4 +96,27 @@ void PointsProgressLine::finish() {
   on_screen_ = false;
 }
 
+StepsProgressLine::StepsProgressLine(bool enabled)
+    : terminal_(::isatty(STDERR_FILENO) == 1), enabled_(enabled), begin_(Clock::now()) {}
+
+void StepsProgressLine::update(const std::string& step, double fraction) {
+  const double seconds = std::chrono::duration<double>(Clock::now() - begin_).count();
+  if (!enabled_ || seconds < 0.5) return;
+  std::string text = step;
+  if (fraction > 0.0) text += fmt::format(", about {:.0f} s left", seconds * (1.0 - fraction) / fraction);
+  if (terminal_) {
+    fmt::print(stderr, "\r{}\x1b[K", text);
+    std::fflush(stderr);
+    on_screen_ = true;
+  } else if (step != said_) {
+    fmt::print(stderr, "{}\n", text);
+  }
+  said_ = step;
+}
+
+void StepsProgressLine::finish() {
+  if (on_screen_) fmt::print(stderr, "\r\x1b[K");
+  on_screen_ = false;
+}
+
 }  // namespace spillway::cli

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdint>
 #include <mutex>
+#include <string>
 #include <vector>
 
 #include "sim/engine/simulation.hpp"
@@ -57,6 +58,28 @@ class PointsProgressLine {
   Clock::time_point begin_;
   Clock::time_point shown_;
   std::int64_t next_tenth_ = 1;
+  bool on_screen_ = false;
+};
+
+/// Progress of work in named steps: the step, and the remaining time at the speed so far. Prints nothing in the first
+/// 0.5 s.
+class StepsProgressLine {
+ public:
+  explicit StepsProgressLine(bool enabled);
+  ~StepsProgressLine() { finish(); }
+  StepsProgressLine(const StepsProgressLine&) = delete;
+  StepsProgressLine& operator=(const StepsProgressLine&) = delete;
+  /// `fraction`: of the whole work. Not thread-safe.
+  void update(const std::string& step, double fraction);
+  /// Clears the line.
+  void finish();
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  bool terminal_;
+  bool enabled_;
+  Clock::time_point begin_;
+  std::string said_;
   bool on_screen_ = false;
 };
 

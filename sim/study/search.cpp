@@ -65,7 +65,7 @@ std::string Criterion::fault(const PointOutcome& outcome) const {
     if (!condition.holds(*metric->value))
       return fmt::format("{} is {}", condition.metric, figure_with_interval(metric->value, metric->half_width));
   }
-  if (outcome.steadiness == "unsteady") return "unsteady: " + outcome.steadiness_reason;
+  if (steady && outcome.steadiness == "unsteady") return "unsteady: " + outcome.steadiness_reason;
   const Metric* met = outcome.find("slo_met_fraction");
   if (single_requests && (met == nullptr || met->value.value_or(0.0) < attainment)) {
     return fmt::format("{} of the requests meet the SLOs", percent(met != nullptr ? met->value.value_or(0.0) : 0.0));
@@ -75,7 +75,7 @@ std::string Criterion::fault(const PointOutcome& outcome) const {
 
 bool Criterion::undecided(const PointOutcome& outcome) const {
   if (outcome.failed() || outcome.steadiness.empty() || outcome.steadiness == "saturated") return false;
-  return outcome.steadiness == "unsteady" || !noise(outcome.metrics).empty();
+  return steady && (outcome.steadiness == "unsteady" || !noise(outcome.metrics).empty());
 }
 
 std::optional<double> Criterion::miss(const PointOutcome& outcome) const {
@@ -105,9 +105,15 @@ std::string Criterion::noise(const std::vector<Metric>& metrics) const {
       fmt::join(near, " and "));
 }
 
-Search::Search(PointGrid grid, Parameter key, Criterion criterion, SearchReport report, EdgeSearch::Settings settings,
-               PointRunner& runner)
-    : grid_(std::move(grid)),
+std::vector<SearchedConfiguration> configurations_of(const PointGrid& grid) {
+  std::vector<SearchedConfiguration> all;
+  for (std::int64_t i = 0; i < grid.grid.size(); ++i) all.push_back({grid.grid.label(i), grid.point(i)});
+  return all;
+}
+
+Search::Search(std::vector<SearchedConfiguration> configurations, Parameter key, Criterion criterion,
+               SearchReport report, EdgeSearch::Settings settings, PointRunner& runner)
+    : configurations_(std::move(configurations)),
       key_(std::move(key)),
       criterion_(std::move(criterion)),
       report_(std::move(report)),
@@ -116,9 +122,12 @@ Search::Search(PointGrid grid, Parameter key, Criterion criterion, SearchReport 
 
 bool Search::run() {
   std::vector<Running> searches;
-  for (std::int64_t i = 0; i < grid_.grid.size(); ++i) {
-    report_.edges.push_back({.label = grid_.grid.label(i)});
-    searches.push_back({static_cast<std::size_t>(i), std::nullopt, EdgeSearch(settings_)});
+  for (std::size_t i = 0; i < configurations_.size(); ++i) {
+    EdgeSearch::Settings settings = settings_;
+    settings.start = configurations_[i].start.value_or(settings.start);
+    settings.low = configurations_[i].low.value_or(settings.low);
+    report_.edges.push_back({.label = configurations_[i].label});
+    searches.push_back({i, std::nullopt, EdgeSearch(settings)});
   }
   if (!finish(searches)) return false;
   for (const Running& one : searches) {
@@ -172,7 +181,7 @@ bool Search::finish(std::vector<Running>& searches) {
 }
 
 Point Search::point(const Running& one) const {
-  Point point = grid_.point(static_cast<std::int64_t>(one.configuration));
+  Point point = configurations_[one.configuration].point;
   point.assignments.push_back(
       {key_.name, numeric_text(key_, *one.search.next()), Origin::argument, "--max " + key_.name, {}});
   if (one.requests > 0) {

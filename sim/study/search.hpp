@@ -64,6 +64,7 @@ struct Criterion {
   std::vector<Condition> conditions;  // conditions on the run
   bool single_requests = false;       // true: the user set SLOs on single requests
   double attainment = 0.99;
+  bool steady = true;  // a run that has not settled fails; false: only one that is saturated does
 
   /// The criterion in words, one sentence per condition.
   [[nodiscard]] std::vector<std::string> texts() const;
@@ -81,12 +82,22 @@ struct Criterion {
 /// The most requests to which a search lengthens a run, unless its runs are longer from the start.
 inline constexpr std::int64_t kLongestSearchRun = 65'536;
 
-/// A search of `key` for every configuration of a grid, and under every perturbation if the report requests
-/// perturbations. The next values of all searches run in parallel.
+/// A configuration whose edge is searched.
+struct SearchedConfiguration {
+  std::string label;              // "policy=vllm"; empty for a single configuration
+  Point point;                    // without the searched key
+  std::optional<double> start{};  // empty: as the settings say
+  std::optional<double> low{};    // likewise
+};
+/// All configurations of a grid.
+[[nodiscard]] std::vector<SearchedConfiguration> configurations_of(const PointGrid& grid);
+
+/// A search of `key` for every configuration, and under every perturbation if the report requests perturbations. The
+/// next values of all searches run in parallel.
 class Search {
  public:
-  Search(PointGrid grid, Parameter key, Criterion criterion, SearchReport report, EdgeSearch::Settings settings,
-         PointRunner& runner);
+  Search(std::vector<SearchedConfiguration> configurations, Parameter key, Criterion criterion, SearchReport report,
+         EdgeSearch::Settings settings, PointRunner& runner);
 
   /// Returns false when interrupted.
   bool run();
@@ -116,7 +127,7 @@ class Search {
   /// Lengthens the runs at this value, unless that cannot help. Returns whether it did.
   bool lengthen(Running& one, const PointOutcome& outcome);
 
-  PointGrid grid_;
+  std::vector<SearchedConfiguration> configurations_;
   Parameter key_;
   Criterion criterion_;
   SearchReport report_;

@@ -2,6 +2,7 @@
 #include "sim/cli/commands.hpp"
 
 #include "sim/cli/environment.hpp"
+#include "sim/cli/simulate/advise_command.hpp"
 #include "sim/cli/simulate/compare_command.hpp"
 #include "sim/cli/simulate/place_command.hpp"
 #include "sim/cli/simulate/run.hpp"
@@ -98,6 +99,26 @@ void add_search_flags(CLI::App& sub, SearchOptions& options) {
   add_perturb(sub, options.perturb, kPerturbAgain);
 }
 
+void add_advise_flags(CLI::App& sub, AdviseOptions& options) {
+  add_grid_flags(sub, options);
+  sub.add_flag("--quick", options.quick,
+               "2,000 requests a run, fewer settings, no test for steady state, no perturbed times, no crossovers");
+  sub.add_option("--tolerance", options.tolerance, "Precision of the capacities [2%]")->type_name("FRACTION");
+  sub.add_option("--attainment", options.attainment,
+                 "Share of requests that must meet the SLOs on single requests [99%]")
+      ->type_name("FRACTION");
+  add_perturb(sub, options.perturb, "Whether the ranking survives times changed by so much [5%]");
+}
+
+void add_plan_flags(CLI::App& sub, PlanOptions& options) {
+  add_grid_flags(sub, options);
+  sub.add_flag("--quick", options.quick, "2,000 requests a run, no test for steady state");
+  sub.add_option("--tolerance", options.tolerance, "Precision of the capacities [2%]")->type_name("FRACTION");
+  sub.add_option("--attainment", options.attainment,
+                 "Share of requests that must meet the SLOs on single requests [99%]")
+      ->type_name("FRACTION");
+}
+
 void add_place_flags(CLI::App& sub, PlaceOptions& options) {
   sub.add_option("cluster", options.cluster, "The servers, and the models to place")
       ->required()
@@ -156,6 +177,19 @@ void add_simulation_commands(CLI::App& app, Command& command) {
                         "search policy=vllm,sarathi --max workload.rate --slo \"ttft_ms<500\" -j 2",
                         "search --min memory.gpu_kv memory.gpu_kv=20GB workload.rate=8 --slo \"p99_ttft_ms<500\""},
                        grid_help);
+  set_footer_with_keys(
+      add_command<AdviseOptions>(app, command, "advise", "Rank policies and settings by what they sustain under SLOs",
+                                 add_advise_flags, advise, kFromEnvironment),
+      {"advise model=llama-3.1-8b hardware=h100-80gb-sxm --slo \"p99_ttft_ms<2000,p99_itl_ms<100\" --quick -j 2",
+       "advise policy=vllm,pie,neo hardware=gh200-server,hgx-h100-8 workload.rate=50 --slo \"ttft_ms<1000\" -j 2",
+       "advise my.json --slo \"p99_ttft_ms<1000\" --perturb 10% --json"},
+      grid_help);
+  set_footer_with_keys(
+      add_command<PlanOptions>(app, command, "plan", "Find hardware and replicas for a rate: cost against latency",
+                               add_plan_flags, plan, kFromEnvironment),
+      {"plan model=llama-3.1-8b workload.rate=50 --slo \"p99_ttft_ms<2000,p99_itl_ms<100\" --quick -j 2",
+       "plan hardware=h100-80gb-sxm,a100-80gb-sxm tensor_parallel=1,2 workload.rate=200 --slo \"ttft_ms<1000\""},
+      grid_help);
   set_footer(add_command<PlaceOptions>(app, command, "place",
                                        "Place models on servers so that each consumer has a lender of memory (AQUA)",
                                        add_place_flags, place),

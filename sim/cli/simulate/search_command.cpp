@@ -22,7 +22,6 @@
 #include "sim/study/parameter_table.hpp"
 #include "sim/study/perturb.hpp"
 #include "sim/study/result_store.hpp"
-#include "sim/study/search.hpp"
 #include "traces/workload.hpp"
 
 namespace spillway::cli {
@@ -34,19 +33,6 @@ constexpr std::int64_t kMostSearches = 1000;
 bool decides_what_is_measured(const std::string& key) {
   constexpr std::array<std::string_view, 4> kKeys{"seed", "replications", "until", "workload.requests"};
   return key.starts_with("slo.") || std::find(kKeys.begin(), kKeys.end(), key) != kKeys.end();
-}
-
-/// Parses a fraction between bounds: "1%" or "0.01" -> 0.01. Appends a Problem for any other text.
-double fraction(const std::string& text, const std::string& flag, double least, double most,
-                std::vector<Problem>& problems) {
-  const bool percent = text.ends_with('%');
-  const auto number = parse_number(percent ? text.substr(0, text.size() - 1) : text);
-  const double value = number.value_or(-1.0) / (percent ? 100.0 : 1.0);
-  if (value >= least && value <= most) return value;
-  problems.push_back(
-      {fmt::format("\"{}\" is not a fraction from {:.6g}% to {:.6g}%", brief(text), 100.0 * least, 100.0 * most), flag,
-       fmt::format("write it as {:.6g}%", 100.0 * std::clamp(0.01, least, most))});
-  return most;
 }
 
 /// The contents of the command line, checked.
@@ -64,8 +50,8 @@ class Planner {
 
   Plan plan() {
     const std::vector<std::string> metrics = parse_metrics(options_.metrics, problems_);
-    plan_.report.tolerance = fraction(options_.tolerance, "--tolerance", 1e-4, 0.5, problems_);
-    plan_.criterion.attainment = fraction(options_.attainment, "--attainment", 1e-2, 1.0, problems_);
+    plan_.report.tolerance = parse_fraction(options_.tolerance, "--tolerance", 1e-4, 0.5, problems_);
+    plan_.criterion.attainment = parse_fraction(options_.attainment, "--attainment", 1e-2, 1.0, problems_);
     if (options_.perturb) plan_.report.perturbation = parse_perturbation(*options_.perturb, problems_);
     choose_key();
     plan_.arguments = grid_arguments(options_.arguments, options_.slos, options_.zips, std::move(problems_),
@@ -76,7 +62,7 @@ class Planner {
     problems_.clear();
     take_key_from_arguments();
     const ResolvedConfig config = resolve_config(parameter_table(), first_point(), {});
-    read_slos(config);
+    read_criterion(config, plan_.criterion, "search", problems_);
     bounds(config);
     if (!problems_.empty()) throw ConfigError(std::move(problems_));
     plan_.report.key = plan_.key.name;
@@ -149,21 +135,6 @@ class Planner {
     return assignments;
   }
 
-  void read_slos(const ResolvedConfig& config) {
-    for (const ResolvedKey& key : config.keys) {
-      if (!key.parameter.name.starts_with("slo.") || !config.settings.has(key.parameter.name)) continue;
-      if (key.parameter.name == "slo.run") {
-        plan_.criterion.conditions = parse_conditions(key.text, "slo.run", false, problems_);
-      } else {
-        plan_.criterion.single_requests = true;
-      }
-    }
-    if (plan_.criterion.conditions.empty() && !plan_.criterion.single_requests) {
-      problems_.push_back({"a search needs an SLO", "arguments",
-                           "give one, as in --slo \"p99_ttft_ms<1000,p99_itl_ms<100\" or --slo \"ttft_ms<500\""});
-    }
-  }
-
   void bounds(const ResolvedConfig& config) {
     EdgeSearch::Settings& settings = plan_.settings;
     const Parameter& key = plan_.key;
@@ -226,6 +197,34 @@ std::string render(const SearchReport& report, const std::string& format) {
 
 }  // namespace
 
+double parse_fraction(const std::string& text, const std::string& flag, double least, double most,
+                      std::vector<Problem>& problems) {
+  const bool percent = text.ends_with('%');
+  const auto number = parse_number(percent ? text.substr(0, text.size() - 1) : text);
+  const double value = number.value_or(-1.0) / (percent ? 100.0 : 1.0);
+  if (value >= least && value <= most) return value;
+  problems.push_back(
+      {fmt::format("\"{}\" is not a fraction from {:.6g}% to {:.6g}%", brief(text), 100.0 * least, 100.0 * most), flag,
+       fmt::format("write it as {:.6g}%", 100.0 * std::clamp(0.01, least, most))});
+  return most;
+}
+
+void read_criterion(const ResolvedConfig& config, Criterion& criterion, const std::string& what,
+                    std::vector<Problem>& problems) {
+  for (const ResolvedKey& key : config.keys) {
+    if (!key.parameter.name.starts_with("slo.") || !config.settings.has(key.parameter.name)) continue;
+    if (key.parameter.name == "slo.run") {
+      criterion.conditions = parse_conditions(key.text, "slo.run", false, problems);
+    } else {
+      criterion.single_requests = true;
+    }
+  }
+  if (criterion.conditions.empty() && !criterion.single_requests) {
+    problems.push_back({fmt::format("{} needs an SLO", what == "search" ? "a search" : what), "arguments",
+                        "give one, as in --slo \"p99_ttft_ms<1000,p99_itl_ms<100\" or --slo \"ttft_ms<500\""});
+  }
+}
+
 ExitCode search(const SearchOptions& options) {
   Plan plan = Planner(options).plan();
   if (options.dry_run) {
@@ -242,7 +241,7 @@ ExitCode search(const SearchOptions& options) {
                       .store = store.get(),
                       .stop = &stop_on_interrupt(),
                       .on_progress = [&](const PointsProgress& p) { progress.update(p); }});
-  Search run(std::move(plan.arguments), std::move(plan.key), std::move(plan.criterion), std::move(plan.report),
+  Search run(configurations_of(plan.arguments), std::move(plan.key), std::move(plan.criterion), std::move(plan.report),
              plan.settings, runner);
   const bool all = run.run();
   progress.finish();

@@ -6,7 +6,9 @@
 #include <vector>
 
 #include "sim/cli/grid_arguments.hpp"
+#include "sim/config/config.hpp"
 #include "sim/core/error.hpp"
+#include "sim/study/search.hpp"
 
 namespace spillway::cli {
 
@@ -19,6 +21,13 @@ struct SearchOptions : GridOptions {
   std::string attainment = "99%";  // share of requests that must meet the SLOs on single requests
   std::optional<std::string> perturb;
 };
+
+/// Parses a fraction between bounds: "1%" or "0.01" -> 0.01. Appends a Problem for any other text.
+[[nodiscard]] double parse_fraction(const std::string& text, const std::string& flag, double least, double most,
+                                    std::vector<Problem>& problems);
+/// The SLOs of a configuration. Appends a Problem if there are none; `what` needs them: "search".
+void read_criterion(const ResolvedConfig& config, Criterion& criterion, const std::string& what,
+                    std::vector<Problem>& problems);
 
 /// Searches by bisection, with several replications for each value. Throws UserError when nothing ran: no SLO, or a key
 /// that is not a number or is already an axis. Exit code `gate` when a search found no value.

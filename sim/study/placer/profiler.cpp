@@ -93,7 +93,7 @@ class Profiler {
     grid.shared = in_chunks(with_default_policy()).assignments;
     SearchReport report;
     report.key = kRate;
-    Search search(std::move(grid), *find_parameter(table, kRate), std::move(criterion), std::move(report),
+    Search search(configurations_of(grid), *find_parameter(table, kRate), std::move(criterion), std::move(report),
                   {.start = 4.0, .low = kLeastRate, .high = kMostRate, .tolerance = 0.05}, runner_);
     if (!search.run()) return false;
     if (search.failure()) require_success(*search.failure(), model_.name);

@@ -1,0 +1,149 @@
+// `advise` and `plan` as a user calls them.
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "tests/cli/command.hpp"
+
+namespace spillway {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+
+constexpr const char* kSlo = "p99_ttft_ms<1000,mean_tpot_ms<40";
+
+class Advise : public test::CliTest {
+ protected:
+  /// Two policies on an A100 with little memory, which tell them apart.
+  [[nodiscard]] test::Output advise(std::vector<std::string> more) {
+    std::vector<std::string> arguments{"advise",
+                                       "hardware=a100-80gb-sxm",
+                                       "memory.gpu_kv=6GB",
+                                       "tensor_parallel=1",
+                                       "--slo",
+                                       kSlo,
+                                       "--progress",
+                                       "off",
+                                       "--quick"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return spillway(arguments);
+  }
+  /// The highest rate that `search` finds for the same runs.
+  [[nodiscard]] double searched(const std::vector<std::string>& settings) {
+    std::vector<std::string> arguments{
+        "search", "--max", "workload.rate",          "hardware=a100-80gb-sxm", "memory.gpu_kv=6GB",
+        "--slo",  kSlo,    "workload.requests=2000", "replications=1",         "--json"};
+    arguments.insert(arguments.end(), settings.begin(), settings.end());
+    return json::parse(spillway(arguments).out)["searches"][0]["value"];
+  }
+};
+
+// The winner's settings, searched by themselves, sustain the same rate; so do the other's; and the order is theirs.
+TEST_F(Advise, RanksByWhatASearchFinds) {
+  const auto result = advise({"policy=vllm,orca", "--json"});
+  ASSERT_EQ(result.code, 0) << result.err;
+  const json advice = json::parse(result.out);
+  ASSERT_EQ(advice["configurations"].size(), 2U);
+  double before = std::numeric_limits<double>::infinity();
+  for (const json& one : advice["configurations"]) {
+    if (one["standing"] != "ranked") continue;
+    std::vector<std::string> settings{one["configuration"]};
+    for (const auto& [key, text] : one["settings"].items()) settings.push_back(key + "=" + text.get<std::string>());
+    const double capacity = one["capacity_requests_per_s"];
+    // A search by itself also asks for a steady run, so it may stop earlier.
+    EXPECT_LE(searched(settings) / capacity, 1.05);
+    EXPECT_GE(searched(settings) / capacity, 0.7);
+    EXPECT_LE(capacity, before);
+    before = capacity;
+    EXPECT_LT(one["metrics"]["p99_ttft_ms"]["value"].get<double>(), 1000.0);
+    EXPECT_LT(one["metrics"]["mean_tpot_ms"]["value"].get<double>(), 40.0);
+  }
+}
+
+TEST_F(Advise, GivesTheSameBytesOnAnyNumberOfThreads) {
+  const auto one = advise({"policy=vllm,sarathi", "-j", "1", "--json"});
+  const auto two = advise({"policy=vllm,sarathi", "-j", "2", "--json"});
+  ASSERT_EQ(one.code, 0) << one.err;
+  EXPECT_EQ(one.out, two.out);
+}
+
+// A rate of 2.5 capacities takes at least 3 replicas, and `run` says that they meet the SLOs.
+TEST_F(Advise, FindsTheReplicasForARate) {
+  const json alone = json::parse(advise({"policy=vllm", "--json"}).out);
+  const double capacity = alone["configurations"][0]["capacity_requests_per_s"];
+  const std::string rate = "workload.rate=" + std::to_string(2.5 * capacity);
+  const auto result = advise({"policy=vllm", rate, "--json"});
+  ASSERT_EQ(result.code, 0) << result.err;
+  const json winner = json::parse(result.out)["configurations"][0];
+  const json& fleet = winner["fleet"];
+  ASSERT_TRUE(fleet["holds"].get<bool>());
+  EXPECT_GE(fleet["replicas"], 3);
+  EXPECT_LE(fleet["replicas"], 4);
+  std::vector<std::string> run{"run",
+                               "hardware=a100-80gb-sxm",
+                               "memory.gpu_kv=6GB",
+                               rate,
+                               "--json",
+                               "workload.requests=2000",
+                               "replicas=" + std::to_string(fleet["replicas"].get<int>())};
+  for (const auto& [key, text] : winner["settings"].items()) run.push_back(key + "=" + text.get<std::string>());
+  const json checked = json::parse(spillway(run).out);
+  EXPECT_EQ(checked["metrics"]["p99_ttft_ms"]["value"], fleet["metrics"]["p99_ttft_ms"]["value"]);
+  EXPECT_THAT(advise({"policy=vllm", rate}).out, HasSubstr("a run of all together meets the SLOs"));
+}
+
+TEST_F(Advise, SaysWhatItPrunesAndWhatCannotRun) {
+  const auto result = advise({"policy=vllm,deepspeed,expert-cache"});
+  ASSERT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("Cannot run   expert-cache"));
+  EXPECT_THAT(result.out, HasSubstr("deepspeed"));
+  EXPECT_THAT(result.out, HasSubstr("not checked for steady state"));
+  EXPECT_THAT(result.out, HasSubstr("vllm serve MODEL"));
+}
+
+TEST_F(Advise, WhereNothingMeetsTheSlo_SaysHowCloseTheBestCame) {
+  const auto result = spillway({"advise", "policy=vllm", "--slo", "mean_tpot_ms<1", "--quick", "tensor_parallel=1"});
+  EXPECT_EQ(result.code, 5);
+  EXPECT_THAT(result.out, HasSubstr("Misses"));
+  EXPECT_THAT(result.out, HasSubstr("mean_tpot_ms is"));
+}
+
+TEST_F(Advise, AnswersBadInput) {
+  EXPECT_THAT(spillway({"advise", "policy=vllm"}).err, HasSubstr("advice needs an SLO"));
+  EXPECT_THAT(advise({"replicas=2"}).err, HasSubstr("advise finds the number of replicas"));
+  EXPECT_THAT(advise({"workload.concurrency=4"}).err, HasSubstr("search --max workload.concurrency"));
+  EXPECT_THAT(advise({"workload.rate=1,2"}).err, HasSubstr("one rate"));
+  EXPECT_THAT(advise({"policy=vlm"}).err, HasSubstr("vllm"));
+  EXPECT_THAT(advise({"policy=vllm,orca", "--dry-run"}).out, HasSubstr("Nothing was run"));
+  EXPECT_THAT(spillway({"plan", "--slo", kSlo}).err, HasSubstr("a plan needs the rate to serve"));
+}
+
+class PlanCommand : public test::CliTest {};
+
+// Every fleet of the front meets the SLOs in a run of its own, and no other fleet beats it.
+TEST_F(PlanCommand, FindsFleetsAndTheirFront) {
+  const auto result = spillway({"plan", "hardware=h100-80gb-sxm,a100-80gb-sxm", "tensor_parallel=1,2",
+                                "workload.rate=30", "--slo", kSlo, "--quick", "--json", "--progress", "off"});
+  ASSERT_EQ(result.code, 0) << result.err;
+  const json plan = json::parse(result.out);
+  ASSERT_GE(plan["pareto_front"].size(), 1U);
+  for (const json& one : plan["pareto_front"]) {
+    for (const json& other : plan["configurations"]) {
+      if (!other.contains("fleet") || !other["fleet"]["holds"].get<bool>()) continue;
+      const json& fleet = other["fleet"];
+      const double ttft = fleet["metrics"]["p99_ttft_ms"]["value"];
+      const double tpot = fleet["metrics"]["mean_tpot_ms"]["value"];
+      const bool beats = fleet["gpus"] < one["gpus"] && ttft < one["p99_ttft_ms"].get<double>() &&
+                         tpot < one["mean_tpot_ms"].get<double>();
+      EXPECT_FALSE(beats) << other["configuration"];
+    }
+    EXPECT_LT(one["p99_ttft_ms"].get<double>(), 1000.0);
+  }
+  EXPECT_EQ(plan["configurations"].size(), 4U);
+}
+
+}  // namespace
+}  // namespace spillway
