@@ -160,7 +160,7 @@ Problem no_expert_kernels(const GpuProfile& gpu, const LlmModel& llm, std::strin
     return {fmt::format("no MoE kernel of {} in this format has \"{}\" in its name", gpu.file.name, kernel),
             "engine.moe_kernel", fmt::format("known: {}", fmt::join(names, ", "))};
   }
-  const std::string wanted = llm.quantized ? stored_as(*llm.quantized) : "16 bits";
+  const std::string wanted = stored_format(llm);
   const std::vector<std::string> others = gpus_with(format, llm, gpu);
   return {fmt::format("{} has no measured kernels for experts in {}, in which {} holds them", gpu.file.name, wanted,
                       llm.file.name),
@@ -185,6 +185,8 @@ std::string validity_of_parts(const GpuProfile& gpu, const LlmModel& llm, const 
   if (llm.latent) text += "latent attention: not measured; ";
   return text;
 }
+
+std::string stored_format(const LlmModel& llm) { return llm.quantized ? stored_as(*llm.quantized) : "16 bits"; }
 
 std::vector<std::string> quantization_warnings(const GpuProfile& gpu, const LlmModel& llm,
                                                std::int64_t kv_dtype_bytes) {

@@ -40,6 +40,9 @@ namespace spillway::hwmodels {
 [[nodiscard]] std::string validity_of_parts(const GpuProfile& gpu, const LlmModel& llm, const Parallelism& parallelism,
                                             std::string_view kernel);
 
+/// How linear layers are stored: "16 bits", "fp8_block", "gptq of 8 bits".
+[[nodiscard]] std::string stored_format(const LlmModel& llm);
+
 /// What a result must say of weights and KV cache in fewer bits: the quality of answers is not simulated. Empty when
 /// there is nothing to say.
 [[nodiscard]] std::vector<std::string> quantization_warnings(const GpuProfile& gpu, const LlmModel& llm,

@@ -60,6 +60,16 @@ std::string base_name(std::string name) {
   return name;
 }
 
+/// The same without what tells how weights are stored: from the first word of a format on.
+std::string model_of(std::string_view name) {
+  std::string model = lower(name);
+  for (const std::string_view format :
+       {"-fp8", "-fp4", "-nvfp4", "-mxfp4", "-awq", "-gptq", "-int4", "-int8", "-gguf", "-bnb", "-quantized", "-mlx"}) {
+    if (const auto at = model.find(format); at != std::string::npos && at > 0) model.resize(at);
+  }
+  return base_name(model);
+}
+
 /// An id of the hub.
 struct HubId {
   std::string organisation;
@@ -75,7 +85,10 @@ std::optional<HubId> hub_id(std::string_view text) {
   const bool sentence = text.find(' ') != std::string_view::npos;
   if (sentence || text.find('/', slash + 1) != std::string_view::npos) return std::nullopt;
   if (text.ends_with(".json") || text.starts_with('.')) return std::nullopt;
-  return HubId{std::string(text.substr(0, slash)), std::string(text.substr(slash + 1))};
+  HubId id{std::string(text.substr(0, slash)), std::string(text.substr(slash + 1))};
+  // The hub forwards the older name of the organisation.
+  if (lower(id.organisation) == "neuralmagic") id.organisation = "RedHatAI";
+  return id;
 }
 
 /// How an organisation stores the weights of the models whose names end so. Sources: the config.json and
@@ -117,6 +130,10 @@ constexpr auto kQuantisers = std::to_array<Quantiser>({
     {"RedHatAI", "-NVFP4", kModelOptFp4, true, false},
     {"RedHatAI", "-quantized.w4a16", kInt4},
     {"RedHatAI", "-quantized.w8a8", kInt8},
+    {"hugging-quants", "-AWQ-INT4", R"({"quant_method": "awq", "bits": 4, "group_size": 128})"},
+    {"hugging-quants", "-GPTQ-INT4", R"({"quant_method": "gptq", "bits": 4, "group_size": 128})"},
+    {"TheBloke", "-AWQ", R"({"quant_method": "awq", "bits": 4, "group_size": 128})"},
+    {"TheBloke", "-GPTQ", R"({"quant_method": "gptq", "bits": 4, "group_size": 128})"},
 });
 
 /// An id that a bundled model states.
@@ -251,26 +268,31 @@ std::optional<HubModel> llm_of_hub_id(std::string_view id) {
 }
 
 std::string advice_on_hub_id(std::string_view id) {
-  if (!hub_id(id)) return {};
+  const std::optional<HubId> wanted = hub_id(id);
+  if (!wanted) return {};
   std::string nearest;
-  std::size_t best = std::numeric_limits<std::size_t>::max();
+  std::pair<bool, std::size_t> best{true, std::numeric_limits<std::size_t>::max()};
+  // Another model is further away than any format and any publisher.
+  const std::string model = model_of(wanted->name);
   const auto consider = [&](const std::string& one) {
-    const std::size_t distance = edit_distance(lower(id), lower(one));
+    const bool other = model_of(hub_id(one)->name) != model;
+    const std::pair distance{other, edit_distance(lower(id), lower(one))};
     if (distance < best) nearest = one;
     best = std::min(best, distance);
   };
   for (const KnownId& known : known_ids()) {
     consider(known.id.text());
     for (const Quantiser& quantiser : kQuantisers) {
+      // Of other publishers only the one that was asked for: nobody knows whether the rest has published the model.
       const bool own = lower(known.id.organisation) == lower(quantiser.organisation);
-      if (!own && !quantiser.of_others) continue;
+      const bool asked = lower(wanted->organisation) == lower(quantiser.organisation);
+      if (!own && !(asked && quantiser.of_others)) continue;
       consider(fmt::format("{}/{}{}", quantiser.organisation, known.id.name, quantiser.suffix));
     }
   }
   return fmt::format(
       "if it is an id of Hugging Face: no bundled model has it, the nearest is {}; another model needs its "
-      "config.json, "
-      "model=FILE",
+      "config.json, model=FILE",
       nearest);
 }
 

@@ -18,6 +18,7 @@ struct HfShape {
   std::string_view name;
   std::int64_t absent = 0;      // default of the class; 0: derived from other fields, see HfShapes
   std::string_view alias = {};  // second name of the same field
+  bool per_layer = false;       // may be a list with a number for each layer
 };
 
 /// A choice. A name of "" means that there is no field: the value is always `absent`.
@@ -30,7 +31,7 @@ struct HfFlag {
 enum class HfPositions { rotary, learned, alibi };
 
 /// Architectures with rules of their own, which the reader knows.
-enum class HfSpecial { none, opt, falcon, mpt };
+enum class HfSpecial { none, opt, falcon, mpt, dbrx, hunyuan };
 
 /// The shapes, by the names and defaults of Llama.
 struct HfShapes {
@@ -54,12 +55,16 @@ struct HfBiases {
 
 /// Routed experts and which layers have them. A `count` of "" means that there are none.
 struct HfExperts {
+  std::string_view object = {};  // field: the object that holds the other fields; empty: they are beside it
   HfShape count{""};
   HfShape top_k{"num_experts_per_tok", 2};
-  HfShape width{""};         // of one expert; no name: the width of `ffn`, and no layer has a dense MLP of that field
-  HfShape dense_width{""};   // of the dense MLPs, where `ffn` is not their field
-  HfShape shared{""};        // how many shared experts, each as wide as a routed one
-  HfShape shared_width{""};  // their width together, where the file states it
+  HfShape width{""};        // of one expert; no name: the width of `ffn`, and no layer has a dense MLP of that field;
+                            // derived: the width of `ffn`
+  HfShape dense_width{""};  // of the dense MLPs, where `ffn` is not their field
+  HfShape shared{""};       // how many shared experts, each as wide as a routed one
+  bool shared_as_ffn = false;  // each as wide as `ffn` instead
+  HfFlag has_shared{"", true};
+  HfShape shared_width{""};        // their width together, where the file states it
   std::int64_t always_shared = 0;  // shared experts that every model of the class has
   bool shared_gate = false;
   HfFlag router_bias{""};

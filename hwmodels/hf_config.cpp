@@ -93,6 +93,7 @@ struct LanguageModel {
   json document;
   json::json_pointer at;
   bool of_pictures = false;
+  HfObject::Names at_root{};  // fields of the outer document
 };
 
 LanguageModel language_model(const json& document) {
@@ -107,6 +108,7 @@ LanguageModel language_model(const json& document) {
        {"architectures", "quantization_config", "dtype", "torch_dtype", "tie_word_embeddings", "_name_or_path"}) {
     if (document.contains(name) && (!text->contains(name) || name == std::string_view("architectures"))) {
       model.document[name] = document[name];
+      model.at_root.emplace(name);
     }
   }
   return model;
@@ -116,7 +118,7 @@ class ConfigReader {
  public:
   ConfigReader(const std::string& path, std::string_view content, const LanguageModel& model)
       : findings_{path, {}, {}},
-        root_(model.document, model.at, findings_),
+        root_(model.document, model.at, findings_, model.at_root),
         architecture_(find_architecture(root_)),
         fields_(root_, architecture_, llm_) {
     if (model.of_pictures) {

@@ -2,6 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -40,7 +43,15 @@ class HfFields {
   /// default of its own; 0: null is refused.
   std::int64_t count(const char* key, const HfShape& shape, std::int64_t most, std::int64_t derived,
                      const char* unit = "1");
+  /// The shape as the file states it, in each layer the same. Empty when it is absent or refused.
+  std::optional<std::int64_t> stated(const HfShape& shape, std::int64_t low, std::int64_t most,
+                                     Null null = Null::absent);
   bool choice(const HfFlag& flag);
+
+  /// Calls read(fields) for the object in that field, empty where the file has none. Fields of it that `read` has not
+  /// asked for are refused if their names hold one of `refused`, and else ignored with a warning.
+  void within(std::string_view field, std::span<const std::string_view> refused,
+              const std::function<void(HfFields&)>& read);
 
  private:
   HfObject& root_;

@@ -74,6 +74,7 @@ constexpr auto kRefused = std::to_array<Refused>({{"index_topk", kIndexed},
                                                   {"attn_layer_period", kHybrid},
                                                   {"block_configs", kVaried},
                                                   {"num_kv_shared_layers", kVaried},
+                                                  {"use_cla", kVaried},
                                                   {"pruned_heads", kVaried}});
 bool same_but_for_case(std::string_view a, std::string_view b) {
   return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](char x, char y) {
@@ -180,8 +181,7 @@ const HfArchitecture* find_architecture(HfObject& root) {
   known.reserve(rows.size());
   for (const HfArchitecture& one : rows) known.emplace_back(key(one));
   const std::string near = meant_architecture(name, known);
-  // The list is at the root of the file, also where the language model is below text_config.
-  root.fail(listed ? json::json_pointer("/architectures/0") : root.pointer("model_type"),
+  root.fail(listed ? root.pointer("architectures") / 0 : root.pointer("model_type"),
             fmt::format("\"{}\" is not an architecture that is understood", name),
             (near.empty() ? std::string() : fmt::format("did you mean \"{}\"? ", near)) +
                 fmt::format("known: {}", fmt::join(known, ", ")));

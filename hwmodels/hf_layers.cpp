@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <nlohmann/json.hpp>
 #include <string>
 
@@ -13,6 +14,11 @@ namespace {
 
 using nlohmann::json;
 
+// Of an object of experts: parts of the names of fields that change what is computed, and fields that do not.
+constexpr auto kChangingExperts = std::to_array<std::string_view>({"expert", "moe", "shared"});
+constexpr std::string_view kHarmlessOfExperts =
+    "ffn_act_fn model_type moe_jitter_eps moe_loss_weight moe_normalize_expert_weights uniform_expert_assignment";
+
 class LayerReader {
  public:
   explicit LayerReader(HfFields& fields)
@@ -21,7 +27,14 @@ class LayerReader {
   void read(const std::vector<std::int64_t>& windows) {
     std::vector<LayerKind> each(windows.size());
     for (std::size_t i = 0; i < windows.size(); ++i) each[i].window = windows[i];
-    if (!row_.experts.count.name.empty()) read_experts(each);
+    if (!row_.experts.object.empty()) {
+      fields_.within(row_.experts.object, kChangingExperts, [&](HfFields& inner) {
+        LayerReader(inner).read_experts(each);
+        inner.root().understood(kHarmlessOfExperts);
+      });
+    } else if (!row_.experts.count.name.empty()) {
+      read_experts(each);
+    }
     if (!root_.findings().problems.empty()) return;
     llm_.set_layers(each);
     if (const std::string text = llm_.windows_text(); !text.empty()) root_.findings().warnings.push_back(text);
@@ -32,8 +45,7 @@ class LayerReader {
   /// A count that may be 0. Where the class has no such field, `absent` of the row.
   std::int64_t number(const HfShape& shape, std::int64_t most) {
     if (shape.name.empty()) return shape.absent;
-    const std::string_view field = fields_.used(shape);
-    return root_.integer(field, 0, most).value_or(root_.contains(field) ? 0 : shape.absent);
+    return fields_.stated(shape, 0, most).value_or(root_.contains(fields_.used(shape)) ? 0 : shape.absent);
   }
 
   void read_experts(std::vector<LayerKind>& each) {
@@ -42,14 +54,17 @@ class LayerReader {
     experts.count = fields_.count("experts", row.count, kMostExperts, 0);
     experts.top_k = fields_.count("experts_per_token", row.top_k, kMostExperts, 0);
     const bool own_width = !row.width.name.empty();
-    experts.width = own_width ? fields_.count("expert_ffn", row.width, kMostWidth, 0) : llm_.ffn;
+    const std::int64_t derived = row.width.absent == 0 ? llm_.ffn : 0;
+    experts.width = own_width ? fields_.count("expert_ffn", row.width, kMostWidth, derived) : llm_.ffn;
     if (!own_width) fields_.note("expert_ffn", fmt::format("{}", experts.width), "1", fields_.used(row_.shapes.ffn));
     if (experts.top_k > experts.count) {
       root_.fail(fields_.used(row.top_k),
                  fmt::format("{} experts per token are more than the {} of a layer", experts.top_k, experts.count));
     }
-    const std::int64_t shared = number(row.shared, kMostExperts) + row.always_shared;
-    experts.shared_width = shared * experts.width + number(row.shared_width, kMostWidth);
+    const std::int64_t stated = number(row.shared, kMostExperts) + row.always_shared;
+    const std::int64_t shared = fields_.choice(row.has_shared) ? stated : 0;
+    experts.shared_width =
+        shared * (row.shared_as_ffn ? llm_.ffn : experts.width) + number(row.shared_width, kMostWidth);
     experts.shared_gate = row.shared_gate && experts.shared_width > 0;
     experts.router_bias = fields_.choice(row.router_bias);
     fields_.note("shared_expert_ffn", fmt::format("{}", experts.shared_width), "1",

@@ -47,8 +47,30 @@ std::optional<std::int64_t> HfObject::integer(std::string_view name, std::int64_
   understood(name);
   const auto it = object_.find(name);
   if (it == object_.end() || (it->is_null() && null == Null::absent)) return std::nullopt;
-  if (within(*it, low, high)) return it->get<std::int64_t>();
-  fail(name, fmt::format("must be an integer between {} and {}, not {}", low, high, shown(*it)));
+  return integer_at(pointer(name), *it, low, high);
+}
+
+std::optional<std::int64_t> HfObject::integer_of_layers(std::string_view name, std::int64_t low, std::int64_t high,
+                                                        std::int64_t layers, Null null) {
+  const json* list = find(name);
+  if (list == nullptr || !list->is_array()) return integer(name, low, high, null);
+  if (list->empty() || std::ssize(*list) != layers) {
+    fail(name, fmt::format("lists {} layers, and the model has {}", list->size(), layers));
+    return std::nullopt;
+  }
+  const auto other = std::ranges::find_if(*list, [&](const json& value) { return value != list->front(); });
+  if (other != list->end()) {
+    fail(pointer(name) / static_cast<std::size_t>(other - list->begin()),
+         fmt::format("{} after {}: layers of different shapes are not modelled", shown(*other), shown(list->front())));
+    return std::nullopt;
+  }
+  return integer_at(pointer(name) / std::size_t{0}, list->front(), low, high);
+}
+
+std::optional<std::int64_t> HfObject::integer_at(const json::json_pointer& at, const json& value, std::int64_t low,
+                                                 std::int64_t high) {
+  if (within(value, low, high)) return value.get<std::int64_t>();
+  fail(at, fmt::format("must be an integer between {} and {}, not {}", low, high, shown(value)));
   return std::nullopt;
 }
 

@@ -28,9 +28,12 @@ enum class Null { absent, refused };
 
 class HfObject {
  public:
-  /// `object` must be a JSON object; it and `findings` must outlive this. `at` is its JSON pointer in the file.
-  HfObject(const nlohmann::json& object, nlohmann::json::json_pointer at, HfFindings& findings)
-      : object_(object), at_(std::move(at)), findings_(findings) {}
+  using Names = std::set<std::string, std::less<>>;
+
+  /// `object` must be a JSON object; it and `findings` must outlive this. `at` is its JSON pointer in the file, except
+  /// for the fields `at_root`, which stand at the root.
+  HfObject(const nlohmann::json& object, nlohmann::json::json_pointer at, HfFindings& findings, Names at_root = {})
+      : object_(object), at_(std::move(at)), findings_(findings), at_root_(std::move(at_root)) {}
 
   /// The field, or null when it is absent or JSON's null. Counts it as understood.
   const nlohmann::json* find(std::string_view name);
@@ -41,6 +44,9 @@ class HfObject {
   // Empty when the field is absent. A value of another type or out of range is recorded as a problem and also empty.
   std::optional<std::int64_t> integer(std::string_view name, std::int64_t low, std::int64_t high,
                                       Null null = Null::absent);
+  /// A number, or a list that has it once for each of `layers`.
+  std::optional<std::int64_t> integer_of_layers(std::string_view name, std::int64_t low, std::int64_t high,
+                                                std::int64_t layers, Null null = Null::absent);
   std::optional<double> number(std::string_view name, double low, double high);
   std::optional<bool> flag(std::string_view name);
   std::optional<std::string> text(std::string_view name);
@@ -52,7 +58,9 @@ class HfObject {
   void understood(std::string_view names);
 
   [[nodiscard]] const nlohmann::json& document() const { return object_; }
-  [[nodiscard]] nlohmann::json::json_pointer pointer(std::string_view name) const { return at_ / std::string(name); }
+  [[nodiscard]] nlohmann::json::json_pointer pointer(std::string_view name) const {
+    return (at_root_.contains(name) ? nlohmann::json::json_pointer() : at_) / std::string(name);
+  }
   [[nodiscard]] HfFindings& findings() const { return findings_; }
 
   /// Records a problem for each field that is set, that no reader has asked for, and whose name holds one of `parts`.
@@ -61,10 +69,14 @@ class HfObject {
   void warn_of_the_rest() const;
 
  private:
+  std::optional<std::int64_t> integer_at(const nlohmann::json::json_pointer& at, const nlohmann::json& value,
+                                         std::int64_t low, std::int64_t high);
+
   const nlohmann::json& object_;
   nlohmann::json::json_pointer at_;
   HfFindings& findings_;
-  std::set<std::string, std::less<>> understood_;
+  Names at_root_;
+  Names understood_;
 };
 
 }  // namespace spillway::hwmodels

@@ -92,6 +92,8 @@ class ShapeReader {
     if (row_.special == HfSpecial::opt) read_opt();
     if (row_.special == HfSpecial::falcon) read_falcon();
     if (row_.special == HfSpecial::mpt) read_mpt();
+    if (row_.special == HfSpecial::dbrx) read_dbrx();
+    if (row_.special == HfSpecial::hunyuan) read_hunyuan();
   }
 
   void read_opt() {
@@ -131,6 +133,25 @@ class ShapeReader {
     if (attention.flag("qk_ln").value_or(false)) attention.fail("qk_ln", "is not modelled for MPTForCausalLM");
     attention.understood("alibi_bias_max attn_impl attn_pdrop clip_qkv model_type softmax_scale");
     attention.warn_of_the_rest();
+  }
+
+  void read_dbrx() {
+    fields_.within("attn_config", {}, [&](HfFields& attention) {
+      fields_.forget("kv_heads");
+      llm_.kv_heads = attention.count("kv_heads", {"kv_n_heads", 1}, kMostLayers, 0);
+      attention.root().understood("attn_pdrop clip_qkv model_type rope_theta");
+    });
+  }
+
+  /// Other models of the class may have latent attention instead, whose fields are in each file.
+  void read_hunyuan() {
+    if (root_.flag("use_mla").value_or(false)) root_.fail("use_mla", fmt::format("is not modelled for {}", row_.name));
+    root_.understood(
+        "add_classification_head anyres_pooling_size class_num cla_share_factor dense_list eod_token_id "
+        "group_limited_greedy im_end_id im_newline_id im_start_id kv_lora_rank mask_init_id moe_drop_tokens "
+        "moe_random_routing_dropped_token num_media_embeds org_vocab_size pad_id pool_type position_embedding_xdrope "
+        "q_lora_rank qk_nope_head_dim qk_rope_head_dim sep_id skip_cls_token text_end_id text_start_id "
+        "use_rotary_pos_emb v_head_dim video_end_id video_start_id xdrope_section");
   }
 
   HfFields& fields_;

@@ -101,6 +101,7 @@ class Table {
     lines_.add("Set-up", fmt::format("{} on {} x {}{}, policy {}{}{}, engine {}", setup.model, setup.tensor_parallel,
                                      setup.gpu, server, setup.policy, setup.knows_future.empty() ? "" : " (oracle)",
                                      weights == kNoWeights ? "" : ", weights " + weights, setup.engine));
+    if (!setup.resolved_model.empty()) lines_.add("Model", setup.resolved_model);
     if (setup.replicas > 1) {
       const std::int64_t gpus = setup.replicas * setup.tensor_parallel;
       const std::string where = setup.servers == 0

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "hwmodels/engine_quantization.hpp"
+#include "hwmodels/external_names.hpp"
 #include "hwmodels/kv_capacity.hpp"
 #include "hwmodels/models/attending_model.hpp"
 #include "hwmodels/models/execution_models.hpp"
@@ -1084,6 +1085,12 @@ class Assembler {
     InputFile gpu = input_of("gpu", hardware_.gpu.file);
     setup.latency_model =
         hwmodels::resolved_latency_model(hardware_.gpu, llm_, {text("latency_model"), parallelism(), 2});
+    const auto hub = hwmodels::llm_of_hub_id(text("model"));
+    // A file may have such a name, too.
+    if (hub && llm_.file.path.ends_with(fmt::format("llms/{}.json", hub->llm))) {
+      setup.resolved_model =
+          fmt::format("{} is {} with weights in {}", text("model"), hub->llm, hwmodels::stored_format(llm_));
+    }
     setup.expert_exchange = hwmodels::exchange_text(hardware_.gpu, llm_, engine_, parallelism(),
                                                     expert_setting().exchange, setup.latency_model == "fitted");
     gpu.error = hwmodels::validity_text(hardware_.gpu, setup.latency_model);

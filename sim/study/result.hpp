@@ -37,7 +37,8 @@ struct HostTierHit {
 /// Computed properties of the configuration.
 struct Setup {
   std::string model;
-  std::string hardware;  // GPU or server, as the user named it
+  std::string resolved_model;  // which bundled model an id of Hugging Face is, and how its weights are stored; or empty
+  std::string hardware;        // GPU or server, as the user named it
   std::string gpu;
   std::string latency_model;    // fitted | tables | iterations | roofline
   std::string expert_exchange;  // what GPUs exchange around experts, and from where its time is; empty: nothing

@@ -57,6 +57,7 @@ Json setup_json(const Setup& setup) {
   if (setup.kv.cache_is_lent) json["host_cache_is_lent"] = true;
   if (setup.kv.cache_moves) json["host_cache_moves_to_lender"] = true;
   if (setup.kv.peer_blocks() > Blocks(0)) json["peer_kv_blocks"] = setup.kv.peer_blocks().count();
+  if (!setup.resolved_model.empty()) json["resolved_model"] = setup.resolved_model;
   if (!setup.expert_exchange.empty()) json["expert_exchange"] = setup.expert_exchange;
   if (setup.expert_locality) json["expert_locality"] = assumed_locality_json(*setup.expert_locality);
   if (!setup.knows_future.empty()) json["knows_future"] = setup.knows_future;

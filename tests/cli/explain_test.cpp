@@ -16,7 +16,9 @@
 namespace spillway::test {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
+using testing::Not;
 
 /// Expects text after `label` on every line that begins with it.
 void expect_field(const std::string& text, const std::string& label) {
@@ -63,7 +65,7 @@ TEST(Explain, AWorkloadOfConversationsTellsItsTurnsAndThinkTime) {
   EXPECT_THAT(text,
               HasSubstr("  turns     geometric, mean 3.86 per conversation; the lengths above are of one turn\n"));
   EXPECT_THAT(text, HasSubstr("  think     exponential(60s)\n"));
-  EXPECT_THAT(cli::explanation("sharegpt-real"), testing::Not(HasSubstr("  turns ")));
+  EXPECT_THAT(cli::explanation("sharegpt-real"), Not(HasSubstr("  turns ")));
 }
 
 TEST(Explain, EveryKeyHasUnitRangeDefaultSourceAndVariable) {
@@ -169,6 +171,29 @@ TEST(Explain, AGpuTellsTheErrorOfEveryKernelThatWasFitted) {
         "scaled from " + gpu.fitted_from + " to this GPU; the errors were measured on " + gpu.fitted_from + ":";
     EXPECT_THAT(text, HasSubstr("  kernels   " + (gpu.fitted_from.empty() ? "fitted to measurements" : lent))) << name;
   }
+}
+
+// By the sections "fitted" of the two files: H200's MoE kernels and DeepEP are H100's, and neither GPU has MoE kernels
+// in every format.
+TEST(Explain, AGpuTellsWhatIsMeasuredBorrowedAndMissing) {
+  const auto field = [](const std::string& gpu, const std::string& label) {
+    const std::string text = cli::explanation(gpu);
+    const std::size_t at = text.find("\n  " + label + "  ");
+    return at == std::string::npos ? "" : text.substr(at, text.find('\n', at + 1) - at);
+  };
+  EXPECT_THAT(field("h200-141gb", "measured"),
+              AllOf(HasSubstr("gemm, gemm fp8, "), HasSubstr("exchange nccl"), Not(HasSubstr("MoE"))));
+  EXPECT_THAT(field("h200-141gb", "borrowed"),
+              AllOf(HasSubstr("MoE bf16, MoE fp8, MoE fp8_block, MoE mxfp4, MoE int4, exchange deepep_low_latency, "
+                              "exchange deepep_normal"),
+                    Not(HasSubstr("nccl"))));
+  EXPECT_THAT(
+      field("h200-141gb", "missing"),
+      AllOf(HasSubstr("MoE kernels in nvfp4 (refused), exchanges by nvlink_one_sided, nvlink_two_sided (a roofline "
+                      "of the all-reduce's bandwidth)"),
+            HasSubstr("attention over a window"), HasSubstr("latent attention (a roofline)")));
+  EXPECT_THAT(field("b200-180gb", "measured"), AllOf(HasSubstr("MoE nvfp4"), HasSubstr("exchange nccl")));
+  EXPECT_THAT(field("b200-180gb", "borrowed"), HasSubstr("exchange nvlink_two_sided"));
 }
 
 // A file states its kind. Except for the path, it is explained like the profile of that name.

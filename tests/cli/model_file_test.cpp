@@ -49,6 +49,15 @@ TEST_F(ModelFile, RunsFromAnIdOfTheHubUnlessAFolderHasItsName) {
   ASSERT_EQ(run.code, 0) << run.err;
   EXPECT_EQ(json::parse(run.out)["setup"]["model"], "qwen/qwen3-30b-a3b-FP8");
   EXPECT_THAT(run.out, HasSubstr("the linear layers are in fp8_block"));
+  const std::string resolved = "qwen/qwen3-30b-a3b-FP8 is qwen3-30b-a3b with weights in fp8_block";
+  EXPECT_EQ(json::parse(run.out)["setup"]["resolved_model"], resolved);
+  EXPECT_THAT(spillway({"run", "--dry-run", "model=qwen/qwen3-30b-a3b-FP8"}).out,
+              HasSubstr("Model        " + resolved + "\n"));
+  const Output plain = spillway({"run", "--json", "--dry-run", "model=meta-llama/Llama-3.1-8B-Instruct"});
+  EXPECT_EQ(json::parse(plain.out)["setup"]["resolved_model"],
+            "meta-llama/Llama-3.1-8B-Instruct is llama-3.1-8b with weights in 16 bits");
+  EXPECT_FALSE(json::parse(spillway({"run", "--json", "--dry-run", "model=gpt-oss-20b"}).out)["setup"].contains(
+      "resolved_model"));
   const Output text = spillway({"explain", "Qwen/Qwen3-30B-A3B-FP8"});
   ASSERT_EQ(text.code, 0) << text.err;
   // 128 experts of which 8 work: HfExperts.Qwen3Moe_WhenRead_ThenParametersAreThePublishedOnes.
@@ -64,6 +73,21 @@ TEST_F(ModelFile, RunsFromAnIdOfTheHubUnlessAFolderHasItsName) {
   const Output own = spillway({"run", "--json", "--dry-run", "model=Qwen/Qwen3-30B-A3B"});
   ASSERT_EQ(own.code, 0) << own.err;
   EXPECT_EQ(json::parse(own.out)["setup"]["max_model_len_tokens"], 2048);
+  EXPECT_FALSE(json::parse(own.out)["setup"].contains("resolved_model"));
+}
+
+// 24 layers, every second over 128 tokens: 1,024 tokens hold 24 * 1024 / (12 * 1024 + 12 * 128) = 1.78 times what
+// engines keep, 4,096 and 16,384 tokens 1.94 and 1.98 times.
+TEST_F(ModelFile, ExplainSaysWhatIsModelled) {
+  EXPECT_THAT(spillway({"explain", "gpt-oss-20b"}).out,
+              AllOf(HasSubstr("  windows   full attention over the tokens of the window, not measured."),
+                    HasSubstr("1.78 times with 1024 tokens, 1.94 times with 4096 tokens, 1.98 times with 16384"),
+                    HasSubstr("  exchange  with one"),
+                    HasSubstr("  refused   a config.json with sparse attention over an index, linear attention")));
+  EXPECT_THAT(spillway({"explain", "deepseek-v3"}).out,
+              AllOf(HasSubstr("  attention latent: KV bytes and FLOPs are exact"), Not(HasSubstr("windows"))));
+  const std::string dense = spillway({"explain", "llama-3.1-8b"}).out;
+  EXPECT_THAT(dense, AllOf(Not(HasSubstr("windows")), Not(HasSubstr("refused"))));
 }
 
 // The first warning, as a screen may not have room for all. gpt-oss-20b: HfMixtures.Windows_...

@@ -89,6 +89,9 @@ INSTANTIATE_TEST_SUITE_P(
         Stored{"RedHatAI/Meta-Llama-3.1-8B-Instruct-FP8-dynamic", "llama-3.1-8b", Quantization::fp8, 131'072},
         Stored{"RedHatAI/Meta-Llama-3.1-8B-Instruct-quantized.w4a16", "llama-3.1-8b", Quantization::int4, 131'072},
         Stored{"RedHatAI/Meta-Llama-3.1-8B-Instruct-quantized.w8a8", "llama-3.1-8b", Quantization::none, 131'072},
+        Stored{"neuralmagic/Meta-Llama-3.1-8B-Instruct-FP8", "llama-3.1-8b", Quantization::fp8, 131'072},
+        Stored{"hugging-quants/Meta-Llama-3.1-70B-Instruct-AWQ-INT4", "llama-3.1-70b", Quantization::int4, 131'072},
+        Stored{"TheBloke/Llama-2-13B-chat-GPTQ", "llama-2-13b", Quantization::int4, 4096},
         Stored{"huggyllama/llama-13b", "llama-13b", Quantization::none, 2048},
         Stored{"meta-llama/Llama-3.1-8B-Instruct", "llama-3.1-8b", Quantization::none, 131'072}),
     [](const auto& tested) {
@@ -133,6 +136,17 @@ TEST(HubIds, Refusal_WhenNoRuleApplies_ThenTheNearestIsNamed) {
   }
   EXPECT_THAT(advice_on_hub_id("someone/Qwen3-30B-A3B-FP8"), HasSubstr("the nearest is Qwen/Qwen3-30B-A3B-FP8;"));
   EXPECT_THAT(advice_on_hub_id("openai/gpt-oss"), HasSubstr("the nearest is openai/gpt-oss-20b;"));
+  // The model counts more than the letters of its publisher and its format.
+  const auto nearest = [](const char* id) {
+    const std::string advice = advice_on_hub_id(id);
+    const std::size_t at = advice.find("the nearest is ") + 15;
+    return advice.substr(at, advice.find(';') - at);
+  };
+  EXPECT_EQ(nearest("casperhansen/mixtral-8x7b-instruct-v0.1-awq"), "mistralai/Mixtral-8x7B-Instruct-v0.1");
+  EXPECT_EQ(nearest("someone/Meta-Llama-3.1-70B-Instruct-AWQ-INT4"), "meta-llama/Llama-3.1-70B");
+  EXPECT_EQ(nearest("unsloth/gpt-oss-20b-GGUF"), "openai/gpt-oss-20b");
+  // Formats of the publisher that was asked for.
+  EXPECT_EQ(nearest("nvidia/Qwen3-30B-A3B-FP5"), "nvidia/Qwen3-30B-A3B-FP8");
   EXPECT_EQ(advice_on_hub_id("./Qwen3"), "");
 }
 

@@ -849,7 +849,7 @@ INSTANTIATE_TEST_SUITE_P(
                   "\"LlamaForCausalLN\" is not an architecture that is understood | models/my-model/config.json at "
                   "/architectures/0 | did you mean \"LlamaForCausalLM\"? known: BloomForCausalLM, "},
         BadConfig{"model_type", R"({"architectures": null, "model_type": "rwkv"})",
-                  "models/my-model/config.json at /model_type | known: bloom, deepseek_v2, "},
+                  "models/my-model/config.json at /model_type | known: bloom, dbrx, "},
         BadConfig{"architectures_text", R"({"architectures": "LlamaForCausalLM"})", "must be a list of class names"},
         BadConfig{"architectures_numbers", R"({"architectures": [1]})", "must be a list of class names"},
         BadConfig{"experts", R"({"num_local_experts": 8})",
@@ -908,7 +908,7 @@ TEST(HfConfig, Refusal_WhenTheArchitectureIsMisspelt_ThenTheRightNameIsSuggested
   EXPECT_EQ(of_type("gptneox"), "gpt_neox");
   // Distinct architectures in spite of similar names.
   for (const char* name : {"MambaForCausalLM", "MinistralForCausalLM", "GPTNeoForCausalLM", "Phi3VForCausalLM",
-                           "Qwen4ForCausalLM", "T5ForConditionalGeneration", "QWenLMHeadModel", "DbrxForCausalLM"}) {
+                           "Qwen4ForCausalLM", "T5ForConditionalGeneration", "QWenLMHeadModel", "ArcticForCausalLM"}) {
     EXPECT_EQ(of_class(name), "") << name;
   }
   for (const char* name : {"mamba", "llava", "gemma3n_text", "gpt_neo", "mpnet", "glm", "xlm"}) {
@@ -925,7 +925,7 @@ TEST(HfConfig, Refusal_WhenMuchIsWrong_ThenAllIsReportedAtOnce) {
   config["torch_dtype"] = "int3";
   config["quantization_config"] = {{"quant_method", "aqlm"}};
   EXPECT_EQ(lines_of(problems_of(config)), 6) << problems_of(config);
-  config["architectures"] = {"DbrxForCausalLM"};
+  config["architectures"] = {"ArcticForCausalLM"};
   const std::string problems = problems_of(config);
   EXPECT_THAT(problems, HasSubstr("at /architectures/0"));
   EXPECT_THAT(problems, HasSubstr("at /vision_config"));

@@ -131,7 +131,31 @@ const std::vector<Mixture>& mixtures() {
         "routed_scaling_factor": 2.5, "scoring_func": "noaux_tc", "sliding_window": null,
         "tie_word_embeddings": false, "topk_group": 1, "topk_method": "noaux_tc", "vocab_size": 152064,
         "torch_dtype": "bfloat16"})",
-       142'774'381'696, 14'016'588'928, 1'015'808}};
+       142'774'381'696, 14'016'588'928, 1'015'808},
+      // 132 billion, 36 billion. 40 (2 * 6144^2 + 2 * 6144 * 1024 + 2 * 6144 + 16 * 3 * 6144 * 10752 + 6144 * 16) +
+      // 2 * 100352 * 6144 + 6144; idle 40 * 12 * 198,180,864
+      {"databricks/dbrx-base", R"({"architectures": ["DbrxForCausalLM"], "attn_config": {"clip_qkv": 8,
+        "kv_n_heads": 8, "model_type": "", "rope_theta": 500000}, "d_model": 6144, "emb_pdrop": 0.0, "ffn_config":
+        {"ffn_hidden_size": 10752, "model_type": "", "moe_jitter_eps": 0, "moe_loss_weight": 0.05,
+        "moe_num_experts": 16, "moe_top_k": 4}, "initializer_range": 0.02, "max_seq_len": 32768,
+        "model_type": "dbrx", "n_heads": 48, "n_layers": 40, "output_router_logits": false, "resid_pdrop": 0.0,
+        "router_aux_loss_coef": 0.05, "tie_word_embeddings": false, "torch_dtype": "bfloat16", "use_cache": true,
+        "vocab_size": 100352})",
+       131'596'523'520, 36'469'708'800, 163'840},
+      // 80 billion, 13 billion. 32 (2 * 4096^2 + 2 * 4096 * 1024 + 2 * 128 + 2 * 4096 + 65 * 3 * 4096 * 3072 +
+      // 4096 * 64) + 128167 * 4096 + 4096; idle 32 * 56 * 37,748,736. The file has lists of 32 numbers
+      {"tencent/Hunyuan-A13B-Instruct", R"({"architectures": ["HunYuanMoEV1ForCausalLM"], "attention_bias": false,
+        "attention_head_dim": 128, "cla_share_factor": 2, "dense_list": [4096, 0], "hidden_size": 4096,
+        "intermediate_size": 3072, "max_position_embeddings": 32768, "mlp_bias": false, "moe_drop_tokens": false,
+        "moe_intermediate_size": 3072, "moe_layer_num_skipped": 0, "moe_random_routing_dropped_token": false,
+        "moe_topk": [8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8],
+        "norm_topk_prob": true, "num_attention_heads": 32, "num_experts": 64, "num_hidden_layers": 32,
+        "num_key_value_heads": 8, "num_shared_expert":
+        [1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1],
+        "rope_scaling": {"alpha": 1000.0, "beta_fast": 32, "beta_slow": 1, "factor": 1.0, "type": "dynamic"},
+        "routed_scaling_factor": false, "tie_word_embeddings": true, "torch_dtype": "bfloat16", "use_cla": false,
+        "use_mixed_mlp_moe": true, "use_mla": false, "use_qk_norm": true, "vocab_size": 128167})",
+       80'393'183'232, 12'747'448'320, 131'072}};
   return kModels;
 }
 
@@ -151,6 +175,17 @@ INSTANTIATE_TEST_SUITE_P(Models, HfMixture, testing::ValuesIn(mixtures()), [](co
       name.begin(), name.end(), [](char c) { return std::isalnum(static_cast<unsigned char>(c)) == 0; }, '_');
   return name;
 });
+
+/// "where: what" of each problem with a config, a line each; empty when it is read.
+std::string problems_of(const json& config) {
+  std::string text;
+  try {
+    static_cast<void>(read_hf_config("config.json", config.dump()));
+  } catch (const DataError& error) {
+    for (const Problem& problem : error.problems()) text += problem.where + ": " + problem.what + "\n";
+  }
+  return text;
+}
 
 json config_of(const char* name) {
   return json::parse(
@@ -256,6 +291,102 @@ TEST(HfMixtures, Windows_WhenBlocksBeyondAreKept_ThenTheResultSaysWhatFreeingGai
   EXPECT_DOUBLE_EQ(none.window_gain(Tokens(1024)), 1.0);
 }
 
+// A list with a number for each layer is that number, if it is the same in all. Shared experts are as wide as
+// intermediate_size, 2 of 1024 together 2048.
+TEST(HfMixtures, Hunyuan_WhenListsDiffer_ThenTheLayerIsNamed) {
+  json config = config_of("tencent/Hunyuan-A13B-Instruct");
+  const auto shared = [&] { return read_hf_config("config.json", config.dump()).experts->shared_width; };
+  EXPECT_EQ(shared(), 3072);
+  config["num_shared_expert"] = std::vector<int>(32, 2);
+  config["intermediate_size"] = 1024;  // of a shared expert
+  EXPECT_EQ(shared(), 2048);
+  config["use_mixed_mlp_moe"] = false;
+  EXPECT_EQ(shared(), 0);
+  config["moe_topk"][5] = 4;
+  EXPECT_THAT(problems_of(config),
+              HasSubstr("config.json at /moe_topk/5: 4 after 8: layers of different shapes are not"));
+  config["moe_topk"] = {8, 8};
+  EXPECT_THAT(problems_of(config), HasSubstr("config.json at /moe_topk: lists 2 layers, and the model has 32"));
+  config["moe_topk"] = std::vector<int>(32, 0);
+  EXPECT_THAT(problems_of(config), HasSubstr("config.json at /moe_topk/0: must be an integer between 1"));
+}
+
+// Fields of an object are named with it; one that is not known and speaks of experts is refused.
+TEST(HfMixtures, Dbrx_WhenAFieldOfItsObjectsIsWrong_ThenThePointerIsOfTheObject) {
+  json config = config_of("databricks/dbrx-base");
+  config["ffn_config"]["moe_top_k"] = 17;
+  config["ffn_config"]["moe_shared_width"] = 64;
+  EXPECT_EQ(problems_of(config),
+            "config.json at /ffn_config/moe_top_k: 17 experts per token are more than the 16 of a layer\n"
+            "config.json at /ffn_config/moe_shared_width: is not known, and by its name it changes what the model "
+            "computes\n");
+  config["ffn_config"] = 3;
+  EXPECT_EQ(problems_of(config), "config.json at /ffn_config: must be an object, not 3\n");
+  config = config_of("databricks/dbrx-base");
+  config.erase("attn_config");
+  const LlmModel one = read_hf_config("config.json", config.dump());
+  EXPECT_EQ(one.kv_heads, 1);
+  EXPECT_THAT(one.file.warnings, testing::ElementsAre(HasSubstr("does not state kv_n_heads: 1 is used")));
+}
+
+/// The file of a model that reads pictures, as published.
+json qwen3_vl(const char* name, json text, bool tied) {
+  text["rope_scaling"] = {{"mrope_interleaved", true}, {"mrope_section", {24, 20, 20}}, {"rope_type", "default"}};
+  text["dtype"] = "bfloat16";
+  text["max_position_embeddings"] = 262144;
+  text["vocab_size"] = 151936;
+  text["head_dim"] = 128;
+  return {{"architectures", {name}},  {"image_token_id", 151655},
+          {"text_config", text},      {"tie_word_embeddings", tied},
+          {"video_token_id", 151656}, {"vision_config", {{"depth", 27}, {"deepstack_visual_indexes", {8, 16, 24}}}}};
+}
+
+// The language model of Qwen3-VL-30B-A3B is that of Qwen3-30B-A3B: 48 (2 * 2048 * 4096 + 2 * 2048 * 512 + 2 * 128 +
+// 2 * 2048 + 128 * 3 * 2048 * 768 + 2048 * 128) + 2 * 151936 * 2048 + 2048; idle 48 * 120 * 4,718,592. That of 8B:
+// 36 (2 * 4096^2 + 2 * 4096 * 1024 + 3 * 4096 * 12288 + 2 * 128 + 2 * 4096) + 2 * 151936 * 4096 + 4096
+TEST(HfMixtures, Qwen3Vl_WhenRead_ThenIsTheLanguageModel) {
+  const json mixture = qwen3_vl("Qwen3VLMoeForConditionalGeneration",
+                                {{"decoder_sparse_step", 1},
+                                 {"hidden_size", 2048},
+                                 {"intermediate_size", 6144},
+                                 {"mlp_only_layers", json::array()},
+                                 {"model_type", "qwen3_vl_moe_text"},
+                                 {"moe_intermediate_size", 768},
+                                 {"norm_topk_prob", true},
+                                 {"num_attention_heads", 32},
+                                 {"num_experts", 128},
+                                 {"num_experts_per_tok", 8},
+                                 {"num_hidden_layers", 48},
+                                 {"num_key_value_heads", 4}},
+                                false);
+  const LlmModel llm = read_hf_config("config.json", mixture.dump());
+  EXPECT_EQ(llm.parameters(), 30'532'122'624);
+  EXPECT_EQ(llm.active_parameters(), 3'353'032'704);
+  EXPECT_EQ(llm.kv_bytes_per_token(2), Bytes(98'304));  // 48 * 2 * 4 * 128 * 2
+  EXPECT_EQ(llm.max_positions, 262'144);
+  EXPECT_THAT(llm.file.warnings, testing::ElementsAre(HasSubstr("only the language model is simulated")));
+  const json dense = qwen3_vl("Qwen3VLForConditionalGeneration",
+                              {{"hidden_size", 4096},
+                               {"intermediate_size", 12288},
+                               {"model_type", "qwen3_vl_text"},
+                               {"num_attention_heads", 32},
+                               {"num_hidden_layers", 36},
+                               {"num_key_value_heads", 8}},
+                              false);
+  EXPECT_EQ(read_hf_config("config.json", dense.dump()).parameters(), 8'190'735'360);
+}
+
+// Some fields of the language model stand at the root of the file, and a message says so.
+TEST(HfMixtures, Pointers_WhenAFieldIsOfTheOuterDocument_ThenAreAtItsRoot) {
+  json config = qwen3_vl("Qwen3VLForConditionalGeneration", {{"hidden_size", 4096}, {"num_hidden_layers", "x"}}, false);
+  config["quantization_config"] = {{"quant_method", "nope"}};
+  config["tie_word_embeddings"] = 3;
+  const std::string problems = problems_of(config);
+  EXPECT_THAT(problems, HasSubstr("config.json at /quantization_config/quant_method: "));
+  EXPECT_THAT(problems, HasSubstr("config.json at /tie_word_embeddings: "));
+  EXPECT_THAT(problems, HasSubstr("config.json at /text_config/num_hidden_layers: "));
+}
+
 struct Refused {
   const char* name;
   const char* config;
@@ -291,6 +422,8 @@ INSTANTIATE_TEST_SUITE_P(
         Refused{"MiniMaxM1", R"({"architectures": ["MiniMaxM1ForCausalLM"], "attn_type_list": [0, 0, 1]})",
                 "/attn_type_list"},
         Refused{"Jamba", R"({"architectures": ["JambaForCausalLM"], "mamba_d_state": 16})", "/mamba_d_state"},
+        Refused{"HunyuanSharedKv", R"({"architectures": ["HunYuanMoEV1ForCausalLM"], "use_cla": true})", "/use_cla"},
+        Refused{"HunyuanLatent", R"({"architectures": ["HunYuanMoEV1ForCausalLM"], "use_mla": true})", "/use_mla"},
         Refused{"DeepseekV32", R"({"architectures": ["DeepseekV32ForCausalLM"], "index_topk": 2048})", "/index_topk"}),
     [](const auto& tested) { return std::string(tested.param.name); });
 

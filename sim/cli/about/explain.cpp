@@ -12,6 +12,7 @@
 #include "hwmodels/topology_file.hpp"
 #include "sim/api/key_owners.hpp"
 #include "sim/api/router.hpp"
+#include "sim/cli/about/explain_scope.hpp"
 #include "sim/cli/about/list.hpp"
 #include "sim/cli/about/topology_drawing.hpp"
 #include "sim/core/printable.hpp"
@@ -46,25 +47,8 @@ std::string explain_data(std::string_view kind, const hwmodels::DataFile& file) 
   return text;
 }
 
-/// A model, and for one with experts what a run computes of it and what it leaves out.
 std::string explain_model(const hwmodels::LlmModel& llm) {
-  std::string text = explain_data("model", llm.file);
-  if (llm.latent) {
-    text += explain_field("attention", "latent: KV bytes and FLOPs are exact, its time is a roofline and not measured");
-  }
-  if (!llm.experts) return text;
-  return text +
-         explain_field("active", fmt::format("{} parameters per token: {} of {} experts in {} of {} layers",
-                                             llm.active_parameters(), llm.experts->top_k, llm.experts->count,
-                                             llm.routed_layers(), llm.layers)) +
-         explain_field(
-             "modelled",
-             "routed experts by measured kernels of whole MoE modules, on the most loaded GPU (expert_load, "
-             "expert_parallel); router, shared experts and dense layers as matrix multiplications; an exchange "
-             "after attention and after the experts") +
-         explain_field("left out",
-                       "pipeline parallelism, placement of experts by load, redundant experts, overlap of two batches, "
-                       "prediction of several tokens");
+  return explain_data("model", llm.file) + explain_scope(llm);
 }
 
 std::string error_of(const hwmodels::ErrorSummary& error) {
@@ -91,7 +75,7 @@ std::string explain_fit(const hwmodels::FitLine& line) {
 }
 
 std::string explain_gpu(const hwmodels::GpuProfile& gpu) {
-  std::string text = explain_data("GPU", gpu.file);
+  std::string text = explain_data("GPU", gpu.file) + explain_scope(gpu);
   const std::vector<hwmodels::FitLine> fits = hwmodels::fit_lines(gpu.fitted);
   if (!fits.empty()) {
     text += explain_field("kernels", gpu.fitted_from.empty()
