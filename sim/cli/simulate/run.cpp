@@ -11,6 +11,7 @@
 
 #include "sim/cli/arguments.hpp"
 #include "sim/cli/progress.hpp"
+#include "sim/cli/simulate/recordings.hpp"
 #include "sim/core/interrupt.hpp"
 #include "sim/core/printable.hpp"
 #include "sim/io/atomic_file.hpp"
@@ -37,7 +38,8 @@ std::string render(const Result& result, const std::string& format) {
 /// gets its name after the run. Without `commit` nothing remains, not even a new folder.
 class OutputFiles {
  public:
-  OutputFiles(const RunOptions& options, const std::vector<AssembledKind>& kinds) : directory_(options.directory) {
+  OutputFiles(const RunOptions& options, const TimelineLimits& limits, const Assembly& assembly)
+      : directory_(options.directory) {
     if (!directory_.empty()) {
       std::error_code error;
       created_ = std::filesystem::create_directories(directory_, error);
@@ -52,10 +54,12 @@ class OutputFiles {
         config_ = std::make_unique<AtomicFile>(in_directory("config.resolved.json"));
       }
       std::vector<std::string> names;
-      for (const AssembledKind& kind : kinds) names.push_back(kind.name);
+      for (const AssembledKind& kind : assembly.kinds) names.push_back(kind.name);
       if (!options.requests_file.empty()) {
         requests_ = std::make_unique<RequestsFile>(options.requests_file, std::move(names));
       }
+      recordings_ = std::make_unique<Recordings>(options.recordings, limits, instance_names(assembly),
+                                                 /*charts=*/false);
     } catch (...) {
       discard();
       throw;
@@ -66,12 +70,14 @@ class OutputFiles {
   OutputFiles& operator=(const OutputFiles&) = delete;
 
   [[nodiscard]] RequestsFile* requests() { return requests_.get(); }
+  [[nodiscard]] Recordings& recordings() { return *recordings_; }
   void commit(const Result& result) {
     if (result_) {
       result_->write(to_json(result));
       config_->write(to_resolved_config(result));
     }
     if (requests_) requests_->commit();
+    recordings_->commit();
     if (result_) {
       config_->commit();
       result_->commit();
@@ -84,6 +90,7 @@ class OutputFiles {
     return (std::filesystem::path(directory_) / name).string();
   }
   void discard() {
+    recordings_.reset();
     requests_.reset();
     result_.reset();
     config_.reset();
@@ -97,6 +104,7 @@ class OutputFiles {
   std::unique_ptr<AtomicFile> result_;
   std::unique_ptr<AtomicFile> config_;
   std::unique_ptr<RequestsFile> requests_;
+  std::unique_ptr<Recordings> recordings_;
 };
 
 /// Prints failed gates on stderr. A metric without a value fails its gate: a missing value is not a pass.
@@ -156,10 +164,14 @@ std::vector<ReplicationResults> simulate_all(Assembly& assembly, const RunOption
     hooks.on_request = [requests](std::int64_t r, const RequestRecord& record) { requests->write(r, record); };
     hooks.on_done = [requests](std::int64_t r) { requests->finish(r); };
   }
+  if (Recordings& recordings = files.recordings(); recordings.any()) {
+    hooks.observer = [&recordings](std::size_t replica) { return recordings.observer(replica); };
+  }
   hooks.on_progress = [&progress](std::int64_t run, const Progress& p) { progress.update(run, p); };
   hooks.stop = &stop_on_interrupt();
   auto results = run_variants(assembly, variants, replications, options.jobs, percentiles_of(extras.gates), hooks);
   progress.finish();
+  files.recordings().finish();
   return results;
 }
 
@@ -199,6 +211,7 @@ ExitCode run(const RunOptions& options) {
     }
   }
   if (options.perturb) extras.perturbation = parse_perturbation(*options.perturb, problems);
+  const TimelineLimits limits = timeline_limits(options.recordings, problems);
   Assembly assembly = assemble(resolve_arguments(options.arguments, options.slos, std::move(problems)));
   plan_localities(assembly, options, extras);
   if (options.dry_run) {
@@ -208,7 +221,7 @@ ExitCode run(const RunOptions& options) {
     print_result(options.format == "json" ? to_setup_json(result) : to_setup_table(result));
     return ExitCode::ok;
   }
-  OutputFiles files(options, assembly.kinds);
+  OutputFiles files(options, limits, assembly);
   try {
     return run_assembled(assembly, options, extras, files);
   } catch (const UserError& error) {

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "sim/cli/simulate/recordings.hpp"
 #include "sim/core/error.hpp"
 
 namespace spillway::cli {
@@ -16,6 +17,7 @@ struct RunOptions {
   std::string format = "table";
   std::string directory;               // -o; empty: no folder
   std::string requests_file;           // --requests-out; empty: no file
+  RecordingOptions recordings;
   std::optional<std::string> perturb;  // --perturb
   std::string progress = "auto";
   int jobs = 1;
