@@ -1,10 +1,11 @@
 # spillway_embed(VARIABLE NAMESPACE FILES...) generates one C++ source with the files' contents as `std::span<const
-# EmbeddedFile> NAMESPACE::embedded_files()` and puts its path into VARIABLE.
+# EmbeddedFile> NAMESPACE::embedded_files()` and puts its path into VARIABLE. A file outside the repository has an
+# absolute path, and is known by its last part.
 set(SPILLWAY_EMBED_SCRIPT ${CMAKE_CURRENT_LIST_DIR}/embed_script.cmake)
 function(spillway_embed variable namespace)
   set(output ${PROJECT_BINARY_DIR}/generated/${variable}.cpp)
   set(inputs ${ARGN})
-  list(TRANSFORM inputs PREPEND ${PROJECT_SOURCE_DIR}/)
+  list(TRANSFORM inputs REPLACE "^([^/])" "${PROJECT_SOURCE_DIR}/\\1")
   string(REPLACE ";" "|" joined "${ARGN}")
   add_custom_command(
     OUTPUT ${output}

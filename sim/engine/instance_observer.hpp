@@ -33,8 +33,8 @@ struct TierLevel {
 
 /// State of an instance that lasts for some time.
 struct InstanceLevels {
-  std::int64_t running = 0;             // in the batch
-  std::int64_t waiting = 0;             // not in the batch
+  std::int64_t running = 0;            // in the batch
+  std::int64_t waiting = 0;            // not in the batch
   std::span<const TierLevel> tiers{};  // as begins() named them
 };
 

@@ -89,7 +89,8 @@ void IterationRunner::add_sub_batch(const BatchShape& shape, Duration cpu_attent
     kinds_.push_back(time.kinds);
   }
   attention_of_.push_back(time.attention);
-  if (observer_ != nullptr) report_sub_batch(shape, time.before + (sub_batches_.size() == 1 ? memory_busy_ : Duration{}));
+  if (observer_ != nullptr)
+    report_sub_batch(shape, time.before + (sub_batches_.size() == 1 ? memory_busy_ : Duration{}));
 }
 
 void IterationRunner::report_sub_batch(const BatchShape& shape, Duration before) {

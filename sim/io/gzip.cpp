@@ -14,9 +14,9 @@ std::string gzipped(std::string_view text) {
   constexpr int kGzip = 16;  // added to the window size: zlib then writes gzip's header and trailer
   constexpr int kMemory = 8;
   z_stream stream{};
-  SPILLWAY_CHECK(deflateInit2(&stream, Z_DEFAULT_COMPRESSION, Z_DEFLATED, kGzip + MAX_WBITS, kMemory,
-                              Z_DEFAULT_STRATEGY) == Z_OK,
-                 "zlib is not available");
+  SPILLWAY_CHECK(
+      deflateInit2(&stream, Z_DEFAULT_COMPRESSION, Z_DEFLATED, kGzip + MAX_WBITS, kMemory, Z_DEFAULT_STRATEGY) == Z_OK,
+      "zlib is not available");
   std::string packed;
   std::array<char, std::size_t{1} << 16U> buffer{};
   std::string piece;

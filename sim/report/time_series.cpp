@@ -52,7 +52,7 @@ class TimeSeries::Instance final : public InstanceObserver {
   explicit Instance(TimeSeries& series) : series_(series) {}
 
   void begins(std::span<const std::string> tiers, SimTime /*now*/) override {
-    stopped_ = false;
+    stopped_ = kNever;
     tiers_.clear();
     for (const std::string& name : tiers) {
       auto found = std::ranges::find(series_.tiers_, name);
@@ -76,10 +76,8 @@ class TimeSeries::Instance final : public InstanceObserver {
   }
   void copied(const Copy& copy, SimTime started, SimTime ended) override {
     const auto stream = static_cast<std::size_t>(copy.stream);
-    report({.start = started,
-            .end = ended,
-            .time = kBusy + stream,
-            .amounts = {{{kBytes + stream, copy.bytes.count()}}}});
+    report(
+        {.start = started, .end = ended, .time = kBusy + stream, .amounts = {{{kBytes + stream, copy.bytes.count()}}}});
   }
   void waited(Wait what, SimTime from, SimTime until) override {
     report({.start = from, .end = until, .time = kWaited + static_cast<std::size_t>(what), .amounts = {}});
@@ -101,7 +99,7 @@ class TimeSeries::Instance final : public InstanceObserver {
   }
   void stopped(SimTime now) override {
     flush(now);
-    stopped_ = true;
+    stopped_ = now;
   }
 
   /// What was reported counts up to `end`.
@@ -137,7 +135,11 @@ class TimeSeries::Instance final : public InstanceObserver {
   };
 
   void report(const Piece& piece) {
-    if (!stopped_) pieces_.push_back(piece);
+    if (stopped_ == kNever) {
+      pieces_.push_back(piece);
+    } else if (piece.start < stopped_) {
+      add(piece, stopped_);  // a copy that was under way
+    }
   }
   /// Calls visit(bin, begin, end) for the part of the interval in each bin, at least once.
   template <class Visit>
@@ -168,7 +170,7 @@ class TimeSeries::Instance final : public InstanceObserver {
   }
 
   TimeSeries& series_;
-  bool stopped_ = false;
+  SimTime stopped_ = kNever;
   std::vector<std::size_t> tiers_;  // of the instance, in TimeSeries::tiers_
   std::array<bool, kMostTiers> has_tier_{};
   std::vector<Bin> bins_;
@@ -218,7 +220,9 @@ std::vector<TimeSeries::Column> TimeSeries::all_columns() const {
   constexpr double kPerSecond = 1e9;
   std::vector<Column> columns{
       {.name = "running_requests", .definition = "Requests in the batch", .sum = kRunning},
-      {.name = "waiting_requests", .definition = "Requests that have arrived and are not in the batch", .sum = kWaiting},
+      {.name = "waiting_requests",
+       .definition = "Requests that have arrived and are not in the batch",
+       .sum = kWaiting},
       {.name = "busy_fraction", .definition = "Share of the time in which an iteration ran", .sum = kBusy},
       {.name = "prefill_tokens_per_s",
        .definition = "Tokens of prompts computed, and of contexts computed again",
@@ -239,9 +243,10 @@ std::vector<TimeSeries::Column> TimeSeries::all_columns() const {
                        .scale = kPerSecond});
   }
   for (std::size_t i = 0; i < kWaitTexts.size(); ++i) {
-    columns.push_back({.name = fmt::format("waits_for_{}_fraction", kWaitTexts[i].name),
-                       .definition = fmt::format("Share of the time in which the GPU waited for {}", kWaitTexts[i].what),
-                       .sum = kWaited + i});
+    columns.push_back(
+        {.name = fmt::format("waits_for_{}_fraction", kWaitTexts[i].name),
+         .definition = fmt::format("Share of the time in which the GPU waited for {}", kWaitTexts[i].what),
+         .sum = kWaited + i});
   }
   for (std::size_t i = 0; i < tiers_.size(); ++i) {
     columns.push_back({.name = fmt::format("{}_kv_blocks", tiers_[i]),

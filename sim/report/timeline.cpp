@@ -27,10 +27,10 @@ constexpr std::array<std::string_view, 5> kOutcomes{"finished", "rejected", "tim
 constexpr std::array<std::string_view, static_cast<std::size_t>(kStreams)> kStreamNames{
     "compute", "host to GPU", "GPU to host", "other GPUs to GPU", "GPU to other GPUs", "CPU"};
 constexpr std::array<std::string_view, static_cast<std::size_t>(kCopyOwners)> kOwners{"weights", "layers", "KV",
-                                                                                       "attention"};
+                                                                                      "attention"};
 constexpr std::array<std::string_view, kWaits> kCauses{
-    "waits for weights", "waits for layers", "waits for KV", "waits for attention on the CPU", "waits for queries",
-    "waits for outputs", "waits for experts"};
+    "waits for weights", "waits for layers",  "waits for KV",     "waits for attention on the CPU",
+    "waits for queries", "waits for outputs", "waits for experts"};
 
 /// Microseconds, as the format wants them.
 std::string microseconds(std::int64_t ns) { return fmt::format("{}.{:03}", ns / 1000, ns % 1000); }
@@ -82,11 +82,8 @@ class Timeline::Instance final : public InstanceObserver {
       return;
     }
     end_wait();
-    wait_ = Span{.start = from,
-                 .end = until,
-                 .thread = kStalls,
-                 .kind = Kind::wait,
-                 .detail = static_cast<std::uint8_t>(what)};
+    wait_ = Span{
+        .start = from, .end = until, .thread = kStalls, .kind = Kind::wait, .detail = static_cast<std::uint8_t>(what)};
   }
   void copied(const Copy& copy, SimTime started, SimTime ended) override {
     add({.start = started,
@@ -153,12 +150,8 @@ class Timeline::Instance final : public InstanceObserver {
     request.phase = next;
   }
   [[nodiscard]] Span of(const Request& request, Kind kind, SimTime start, SimTime end) const {
-    return {.start = start,
-            .end = end,
-            .group = request.group,
-            .replica = replica_,
-            .kind = kind,
-            .number = request.index};
+    return {
+        .start = start, .end = end, .group = request.group, .replica = replica_, .kind = kind, .number = request.index};
   }
   [[nodiscard]] static Span of(const SubBatchWork& work, Kind kind, std::int32_t thread, SimTime start, SimTime end) {
     return {.start = start,
@@ -249,13 +242,17 @@ void Timeline::append_metadata(std::string& out, const std::vector<std::string>&
   for (const auto& [replica, used] : threads) {
     const std::string name =
         replica < names.size() ? nlohmann::json(names[replica]).dump() : fmt::format("\"instance {}\"", replica);
-    fmt::format_to(std::back_inserter(out), R"({{"name":"process_name","ph":"M","pid":{},"args":{{"name":{}}}}},)" "\n",
+    fmt::format_to(std::back_inserter(out),
+                   R"({{"name":"process_name","ph":"M","pid":{},"args":{{"name":{}}}}},)"
+                   "\n",
                    replica + 1, name);
     for (const std::int32_t thread : used) {
       const std::int64_t tid = static_cast<std::int64_t>(replica) * kThreads + thread;
       fmt::format_to(std::back_inserter(out),
-                     R"({{"name":"thread_name","ph":"M","pid":{0},"tid":{1},"args":{{"name":"{2}"}}}},)" "\n"
-                     R"({{"name":"thread_sort_index","ph":"M","pid":{0},"tid":{1},"args":{{"sort_index":{3}}}}},)" "\n",
+                     R"({{"name":"thread_name","ph":"M","pid":{0},"tid":{1},"args":{{"name":"{2}"}}}},)"
+                     "\n"
+                     R"({{"name":"thread_sort_index","ph":"M","pid":{0},"tid":{1},"args":{{"sort_index":{3}}}}},)"
+                     "\n",
                      replica + 1, tid, thread_name(thread), thread);
     }
   }
@@ -274,7 +271,9 @@ void Timeline::append_complete(std::string& out, const Span& span) {
     arguments = fmt::format(R"("decodes":{},"prompt_tokens":{},"context_tokens":{})", span.values[0], span.values[1],
                             span.values[2]);
   }
-  fmt::format_to(std::back_inserter(out), R"({{"name":"{}","ph":"X","ts":{},"dur":{},"pid":{},"tid":{},"args":{{{}}}}},)" "\n",
+  fmt::format_to(std::back_inserter(out),
+                 R"({{"name":"{}","ph":"X","ts":{},"dur":{},"pid":{},"tid":{},"args":{{{}}}}},)"
+                 "\n",
                  name, microseconds(span.start.ns()), microseconds((span.end - span.start).count()), span.replica + 1,
                  static_cast<std::int64_t>(span.replica) * kThreads + span.thread, arguments);
 }
@@ -286,13 +285,13 @@ void Timeline::append_async(std::string& out, const Span& span, char ph, SimTime
   if (span.kind == Kind::request) {
     name = fmt::format("request {}", span.number);
     if (ph == 'b') {
-      arguments = fmt::format(
-          R"("index":{},"outcome":"{}","input_tokens":{},"generated_tokens":{},"cached_tokens":{})", span.number,
-          kOutcomes[span.detail], span.values[0], span.values[1], span.values[2]);
+      arguments = fmt::format(R"("index":{},"outcome":"{}","input_tokens":{},"generated_tokens":{},"cached_tokens":{})",
+                              span.number, kOutcomes[span.detail], span.values[0], span.values[1], span.values[2]);
     }
   }
   fmt::format_to(std::back_inserter(out),
-                 R"({{"name":"{}","cat":"request","ph":"{}","ts":{},"pid":{},"tid":{},"id":"0x{:x}","args":{{{}}}}},)" "\n",
+                 R"({{"name":"{}","cat":"request","ph":"{}","ts":{},"pid":{},"tid":{},"id":"0x{:x}","args":{{{}}}}},)"
+                 "\n",
                  name, ph, microseconds(at.ns()), span.replica + 1,
                  static_cast<std::int64_t>(span.replica) * kThreads + kIterations, span.group, arguments);
 }

@@ -32,6 +32,7 @@ void add_grid_flags(CLI::App& sub, GridOptions& options) {
   add_format(sub, options.format, {"table", "json", "csv"});
   sub.add_option("-o,--out", options.directory, "Folder for the results; points with a result there do not run again")
       ->type_name("DIR");
+  add_html(sub, options.html);
   add_slos(sub, options.slos);
   sub.add_option("--zip", options.zips, "Keys that change their values together, e.g. model,tensor_parallel")
       ->type_name("KEYS")
@@ -59,9 +60,11 @@ void add_recordings(CLI::App& sub, RecordingOptions& options) {
 void add_run_flags(CLI::App& sub, RunOptions& options) {
   add_arguments(sub, options.arguments);
   add_format(sub, options.format, {"table", "json", "csv", "vllm"});
-  sub.add_option("-o,--out", options.directory, "Folder for result.json and config.resolved.json")->type_name("DIR");
+  sub.add_option("-o,--out", options.directory, "Folder for result.json, charts.json and config.resolved.json")
+      ->type_name("DIR");
   sub.add_option("--requests-out", options.requests_file, "One row per request: JSON lines, or CSV for *.csv")
       ->type_name("FILE");
+  add_html(sub, options.html);
   add_recordings(sub, options.recordings);
   add_slos(sub, options.slos);
   sub.add_option("--fail-if", options.gates, "Exit with code 5 if the condition is true, e.g. p99_ttft_ms>800")

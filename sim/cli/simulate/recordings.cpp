@@ -46,8 +46,8 @@ TimelineLimits timeline_limits(const RecordingOptions& options, std::vector<Prob
                         "give two times, the earlier one first, e.g. 10s:20s"});
   }
   if (options.timeline.empty()) {
-    problems.push_back({fmt::format("{} narrows a timeline, and there is none", kWindowFlag), kWindowFlag,
-                        "add --timeline FILE"});
+    problems.push_back(
+        {fmt::format("{} narrows a timeline, and there is none", kWindowFlag), kWindowFlag, "add --timeline FILE"});
   }
   return limits;
 }
@@ -121,24 +121,25 @@ InstanceObserver* Recordings::observer(std::size_t replica) {
 }
 
 void Recordings::finish() {
+  const auto write = [](AtomicFile& file, const std::string& path, const std::string& text) {
+    file.write(path.ends_with(".gz") ? gzipped(text) : text);
+  };
   if (series_) series_->finish();
+  if (series_file_) write(*series_file_, options_.series, series_->csv());
   if (!timeline_) return;
   timeline_->finish();
   if (timeline_->window() && timeline_->window()->from >= timeline_->end()) {
-    throw ConfigError(fmt::format("the window {} lies outside the run, which ends at {}", options_.window,
-                                  seconds(timeline_->end())),
-                      kWindowFlag, "choose an earlier window");
+    throw ConfigError(
+        fmt::format("the window {} lies outside the run, which ends at {}", options_.window, seconds(timeline_->end())),
+        kWindowFlag, "choose an earlier window");
   }
+  write(*timeline_file_, options_.timeline, timeline_->json(names_));
 }
 
 void Recordings::commit() {
-  const auto write = [](AtomicFile& file, const std::string& path, const std::string& text) {
-    file.write(path.ends_with(".gz") ? gzipped(text) : text);
-    file.commit();
-  };
-  if (series_file_) write(*series_file_, options_.series, series_->csv());
+  if (series_file_) series_file_->commit();
   if (!timeline_) return;
-  write(*timeline_file_, options_.timeline, timeline_->json(names_));
+  timeline_file_->commit();
   if (timeline_->left_out() == 0) return;
   const SimTime until = timeline_->window() ? timeline_->window()->until : timeline_->end();
   print_warning(fmt::format(

@@ -42,9 +42,9 @@ class Recordings {
   Recordings(const Recordings&) = delete;
   Recordings& operator=(const Recordings&) = delete;
   [[nodiscard]] InstanceObserver* observer(std::size_t replica);
-  /// The run is over. Throws ConfigError when the window lies outside it.
+  /// The run is over: writes the files. Throws ConfigError when the window lies outside the run.
   void finish();
-  /// Writes the files, and warns of what they leave out.
+  /// Gives the files their names, and warns of what they leave out.
   void commit();
   /// The time series; null: none were recorded.
   [[nodiscard]] TimeSeries* series() { return series_.get(); }
