@@ -4,8 +4,11 @@
 set(SPILLWAY_EMBED_SCRIPT ${CMAKE_CURRENT_LIST_DIR}/embed_script.cmake)
 function(spillway_embed variable namespace)
   set(output ${PROJECT_BINARY_DIR}/generated/${variable}.cpp)
-  set(inputs ${ARGN})
-  list(TRANSFORM inputs REPLACE "^([^/])" "${PROJECT_SOURCE_DIR}/\\1")
+  set(inputs "")
+  foreach(input IN LISTS ARGN)
+    cmake_path(ABSOLUTE_PATH input BASE_DIRECTORY ${PROJECT_SOURCE_DIR})
+    list(APPEND inputs ${input})
+  endforeach()
   string(REPLACE ";" "|" joined "${ARGN}")
   add_custom_command(
     OUTPUT ${output}

@@ -129,7 +129,10 @@ void slim(std::string_view kind, Json& json) {
       point.erase("id");
     }
   } else if (kind == "compare") {
-    for (Json& run : json["runs"]) keep_shown(run["metrics"]);
+    for (Json& run : json["runs"]) {
+      keep_shown(run["metrics"]);
+      if (run.contains("differences")) keep_shown(run["differences"]);
+    }
     json.erase("perturbation");
   } else if (kind == "search") {
     for (Json& one : json["searches"]) {
@@ -170,8 +173,9 @@ std::string to_html(const std::vector<PageResult>& results) {
   if (!problems.empty()) throw DataError(std::move(problems));
   std::string data = shown.dump(-1, ' ', /*ensure_ascii=*/true, Json::error_handler_t::replace);
   // No text in a result can end the element that holds it.
-  for (std::size_t at = data.find('<'); at != std::string::npos; at = data.find('<', at))
+  for (std::size_t at = data.find('<'); at != std::string::npos; at = data.find('<', at)) {
     data.replace(at, 1, "\\u003c");
+  }
   const std::string_view library = file("hart.min.js");
   const std::string_view script = file("report.js");
   const std::string title = title_of(results, shown);

@@ -10,7 +10,7 @@
   const el = (tag, attributes = {}, ...children) => {
     const node = document.createElement(tag);
     for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
-    for (const child of children.flat()) {
+    for (const child of children.flat(Infinity)) {
       if (child !== null && child !== undefined) node.append(child);
     }
     return node;
@@ -69,7 +69,7 @@
       label: one.name, data: one.points.map(([x, y]) => (spec.labels ? y : {x, y})),
       borderColor: colour(`--c${i % 8}`), backgroundColor: colour(`--c${i % 8}`), borderWidth: spec.labels ? 0 : 2,
       borderDash: kDashes[Math.floor(i / 2) % 4], pointStyle: kMarks[i % 6],
-      pointRadius: one.dots || one.points.length <= 30 ? 3.5 : 0, pointHitRadius: 6,
+      pointRadius: !one.plain && (one.dots || one.points.length <= 30) ? 3.5 : 0, pointHitRadius: 6,
       showLine: !one.dots, stepped: one.stepped ? 'before' : false, spanGaps: false,
     }));
     const all = spec.series.flatMap((one) => one.points);
@@ -331,7 +331,7 @@
     const maps = varied.length >= 2 ? [kCurves[1], kCurves[2], kCurves[3]].map(([key, label]) =>
       heat(rows, varied.slice(0, 2), key, label)) : [];
     return [el('h2', {}, `Sweep of ${keys.join(', ')}`),
-      el('p', {}, `${rows.length} points` + (r.failed_points ? `, ${r.failed_points} of them failed.` : '.') +
+      el('p', {}, `${rows.length} ${rows.length === 1 ? 'point' : 'points'}` + (r.failed_points ? `, ${r.failed_points} of them failed.` : '.') +
         (r.omitted_points ? ` ${r.omitted_points} more are not shown.` : '')),
       x !== undefined && curves.length ? grid(...curves) : null,
       grid(pareto(rows, 'p99_ttft_ms', 'p99 TTFT'), pareto(rows, 'p99_tpot_ms', 'p99 TPOT')),
@@ -347,7 +347,7 @@
   const compare = (r) => {
     const rows = r.runs;
     const differences = rows.filter((row) => row.differences);
-    const metrics = [...new Set(differences.flatMap((row) => Object.keys(row.differences)))];
+    const metrics = kShown.map(([key]) => key).filter((key) => differences.some((row) => row.differences[key]));
     return [el('h2', {}, 'Comparison on the same traffic'),
       terms([['Set-up', r.setup], ['Baseline', r.baseline], ['Replications', r.replications]]),
       grid(...kCurves.filter(([key]) => rows.some((row) => isNumber(value(row.metrics, key))))
@@ -385,8 +385,13 @@
   };
 
   // --- evidence ------------------------------------------------------------------------------------------------
-  const text = (x) => (x === null || x === undefined ? '-' : isNumber(x) ? figure(x)
-    : typeof x === 'string' ? x : JSON.stringify(x, (_, one) => (isNumber(one) ? Number(one.toPrecision(4)) : one)));
+  /// Lists and named values as "4, 5" and "decode 4, prompt 5".
+  const text = (x) => {
+    if (x === null || x === undefined || typeof x === 'boolean') return x === null || x === undefined ? '-' : String(x);
+    if (typeof x !== 'object') return figure(x);
+    if (Array.isArray(x)) return x.map(text).join(', ');
+    return Object.entries(x).map(([name, one]) => `${name} ${text(one)}`).join(', ');
+  };
   /// Numbers of a claim that stand in the same place on both sides.
   const paired = (expected, simulated, name) => {
     if (isNumber(expected) && isNumber(simulated)) return [[name, expected, simulated]];
@@ -407,7 +412,7 @@
       grid(chart({title: 'Expected against simulated', x: 'Expected', y: 'Simulated', xAxis: 'log', yAxis: 'log',
         series: [...verdicts.map((verdict) => ({name: verdict, dots: true,
           points: usable.filter((one) => one[3] === verdict).map((one) => [one[1], one[2]])})),
-        ...(usable.length ? [{name: 'equal', points: ends.map((one) => [one, one])}] : [])],
+        ...(usable.length ? [{name: 'equal', plain: true, points: ends.map((one) => [one, one])}] : [])],
         none: 'no claim states a number that was simulated',
         description: 'Each number of a claim that is above 0 on both sides.',
         table: ['Numbers of the claims.', ['Claim', 'expected', 'simulated', 'simulated / expected - 1'],
@@ -467,7 +472,7 @@
   for (const {kind, name, result} of results) {
     const section = el('section', {});
     if (results.length > 1) section.append(el('p', {class: 'none'}, name));
-    for (const part of kinds[kind](result).flat()) {
+    for (const part of kinds[kind](result).flat(Infinity)) {
       if (part) section.append(part);
     }
     main.append(section);
