@@ -25,7 +25,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int kSchemaVersion = 1;
+constexpr int kReadVersion = 1;
 constexpr std::size_t kMostPoints = 2000;  // of a sweep or of the values that a search tried
 
 /// How to tell a kind of results, and the list that must not be empty.
@@ -81,10 +81,10 @@ const ResultKind* kind_of(const PageResult& result, const Json& json, std::vecto
                         "give a result.json, sweep.json or comparison.json of -o DIR, or what --json prints"});
     return nullptr;
   }
-  if (kind->versioned && (!has("schema_version") || json["schema_version"] != kSchemaVersion)) {
+  if (kind->versioned && (!has("schema_version") || json["schema_version"] != kReadVersion)) {
     const std::string version = has("schema_version") ? json["schema_version"].dump() : "none";
     problems.push_back(
-        {fmt::format("the result has schema version {}, and this program reads version {}", version, kSchemaVersion),
+        {fmt::format("the result has schema version {}, and this program reads version {}", version, kReadVersion),
          result.name, "run it again with this program, or use the one that wrote it"});
     return nullptr;
   }

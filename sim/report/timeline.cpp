@@ -129,8 +129,8 @@ class Timeline::Instance final : public InstanceObserver {
     std::uint32_t index = 0;
     std::uint64_t group = 0;
     SimTime arrived{};
-    SimTime since{};  // the phase
-    RequestPhase phase = kWaiting;
+    SimTime since{};                // the phase
+    std::uint8_t phase = kWaiting;  // a RequestPhase
   };
 
   void add(Span span) {
@@ -140,7 +140,7 @@ class Timeline::Instance final : public InstanceObserver {
     timeline_.add(span);
   }
   /// The phase of the request ends now, and the next one begins. One that takes no time leaves no event.
-  void enter(Request& request, RequestPhase next, SimTime now) {
+  void enter(Request& request, std::uint8_t next, SimTime now) {
     if (now > request.since) {
       Span span = of(request, Kind::phase, request.since, now);
       span.detail = request.phase;

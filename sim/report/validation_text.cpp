@@ -142,12 +142,12 @@ Json curve_json(const std::vector<RequestPair>& requests, LatencyOf of, RequestL
 }
 
 Json curves_json(const std::vector<RequestPair>& requests) {
-  constexpr std::array<std::pair<const char*, LatencyOf>, 3> kCurves{
+  constexpr std::array<std::pair<const char*, LatencyOf>, 3> kCompared{
       {{"ttft_ms", [](const RequestLatencies& r) { return std::optional(r.ttft_ms); }},
        {"tpot_ms", [](const RequestLatencies& r) { return r.tpot_ms; }},
        {"e2e_ms", [](const RequestLatencies& r) { return std::optional(r.e2e_ms); }}}};
   Json json = Json::object();
-  for (const auto& [name, of] : kCurves) {
+  for (const auto& [name, of] : kCompared) {
     json[name] = {{"measured", curve_json(requests, of, &RequestPair::measured)},
                   {"simulated", curve_json(requests, of, &RequestPair::simulated)}};
   }
