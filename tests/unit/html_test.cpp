@@ -62,7 +62,9 @@ TEST(Html, ContainsTheResultAndNothingThatActs) {
 // The policy allows the page's own two scripts by their hashes, styles, and nothing else. The only address in the page
 // stands in the comment of the library's licence.
 TEST(Html, NeedsNoNetwork) {
-  const std::string page = to_html({{.name = "r.json", .json = small_run().dump()}});
+  json run = small_run();
+  run["warnings"] = json::array();
+  const std::string page = to_html({{.name = "r.json", .json = run.dump()}});
   EXPECT_TRUE(std::regex_search(page.substr(0, 1000),
                                 std::regex("content=\"default-src 'none'; style-src 'unsafe-inline'; "
                                            "script-src 'sha256-[A-Za-z0-9+/]{43}=' 'sha256-[A-Za-z0-9+/]{43}='\"")));

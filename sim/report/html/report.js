@@ -56,11 +56,15 @@
   const kMarks = ['circle', 'rect', 'triangle', 'rectRot', 'crossRot', 'star'];
   const axis = (spec, title, values) => {
     const positive = values.length > 0 && values.every((v) => v > 0);
-    const log = spec === 'log' && positive && Math.max(...values) > 20 * Math.min(...values);
+    const ratio = positive ? values.reduce((a, b) => Math.max(a, b)) / values.reduce((a, b) => Math.min(a, b)) : 1;
+    const log = spec === 'log' && ratio > 20;
+    // Powers of ten, and between them 2 and 5 where there is room.
+    const isShown = (v) => (ratio < 60 ? ['1', '2', '5'] : ['1']).includes(v.toExponential().split('e')[0]);
     return {
       type: log ? 'logarithmic' : 'linear',
       title: {display: true, text: title, color: colour('--ink')},
-      ticks: {color: colour('--soft'), maxTicksLimit: 7, callback: (v) => figure(v)},
+      ticks: {color: colour('--soft'), maxTicksLimit: log ? 60 : 7, maxRotation: 0, autoSkip: !log,
+        callback: (v) => (!log || isShown(v) ? figure(v) : '')},
       grid: {color: colour('--rule')}, beginAtZero: !log && spec !== 'free',
     };
   };
@@ -104,7 +108,8 @@
   /// A chart with its table beneath; without points, the reason.
   const chart = (spec) => {
     const series = spec.series.map((one) => ({...one, points: one.points.filter(([, y]) => spec.labels || isNumber(y))}));
-    const points = series.reduce((sum, one) => sum + one.points.filter(([, y]) => isNumber(y)).length, 0);
+    const shows = ([, y]) => isNumber(y) && !(spec.zeroIsNone && y === 0);
+    const points = series.reduce((sum, one) => sum + one.points.filter(shows).length, 0);
     const node = el('figure', {}, el('h3', {}, spec.title));
     if (points === 0) {
       node.append(el('p', {class: 'none'}, `No data: ${spec.none || 'no such value in this result'}.`));
@@ -172,7 +177,7 @@
     return series.instances.map((instance) => {
       const of = (column) => instance.columns[column];
       const tiers = Object.keys(instance.columns).filter((one) => one.endsWith('_kv_fraction') &&
-        of(one).some((y) => y !== null));
+        !one.startsWith('waits_for_') && of(one).some((y) => y !== null));
       const waits = kWaits.map(([key, name]) => line(of(`waits_for_${key}_fraction`), name)).filter(some);
       const links = kStreams.map(([key, name]) => line(of(`${key}_busy_fraction`), name)).filter(some);
       const copied = kStreams.slice(0, 4).map(([key, name]) => line((of(`${key}_bytes_per_s`) || [])
@@ -218,6 +223,7 @@
           none: 'nothing was measured', description: 'Shares of the measured span, by the resource that limits.'}),
         chart({title: 'KV copies of requests', labels: ['hidden', 'exposed', 'while nothing ran'], y: 'Seconds',
           series: [{name: 'time', points: copies.map((one, i) => [i, value(metrics, one)])}],
+          zeroIsNone: true, none: 'no KV of requests was copied',
           description: 'Time in which KV of requests was copied: beside iterations, while one waited for it, and ' +
             'between iterations.'}));
   };
@@ -234,7 +240,7 @@
     return [
       el('h2', {}, `${s.model} on ${s.tensor_parallel_gpus ? `${s.tensor_parallel_gpus} x ` : ''}${s.gpu}, ${s.policy}`),
       r.complete === false ? el('p', {class: 'lead'}, 'INCOMPLETE: the run was interrupted.') : null,
-      r.bottleneck ? el('p', {class: 'lead'}, `${r.bottleneck.sentence} ${r.bottleneck.advice}`) : null,
+      r.bottleneck ? [el('p', {class: 'lead'}, r.bottleneck.sentence), el('p', {}, r.bottleneck.advice)] : null,
       terms([['Workload', s.workload], ['Engine', s.engine], ['Hardware', s.hardware],
         ['Replicas', s.replicas], ['GPU KV', s.gpu_kv_tokens ? `${figure(s.gpu_kv_tokens)} tokens in ` +
           `${figure(s.gpu_kv_blocks)} blocks` : null],
