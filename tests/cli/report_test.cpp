@@ -59,7 +59,7 @@ class Report : public CliTest {
   [[nodiscard]] static bool has_browser() { return std::system("command -v chromium > /dev/null 2>&1") == 0; }
 };
 #define SKIP_WITHOUT_BROWSER() \
-  if (!has_browser()) GTEST_SKIP() << "chromium is not installed: tests/packages.sh browser installs it"
+  if (!has_browser()) GTEST_SKIP() << "chromium is not installed, which packages.sh browser does"
 
 std::int64_t count(const std::string& text, const std::string& part) {
   std::int64_t found = 0;

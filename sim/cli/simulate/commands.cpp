@@ -151,6 +151,7 @@ void add_simulation_commands(CLI::App& app, Command& command) {
       add_command<RunOptions>(app, command, "run", "Simulate one configuration", add_run_flags, run, kFromEnvironment),
       {"run model=llama-3.1-8b hardware=h100-80gb-sxm workload.rate=8 --slo \"ttft_ms<500\"",
        "run my.json policy=vllm-v0 engine.preemption=swap -o out",
+       "run my.json --html page.html --timeline trace.json.gz --timeline-window 10s:20s",
        "run workload.trace=./trace.csv replications=5 -j 4 --format csv"},
       environment_help);
   set_footer_with_keys(add_command<SweepOptions>(app, command, "sweep",
