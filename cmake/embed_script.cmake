@@ -2,7 +2,11 @@
 string(REPLACE "|" ";" files "${FILES}")
 set(body "")
 foreach(file IN LISTS files)
-  file(READ ${ROOT}/${file} content)
+  cmake_path(ABSOLUTE_PATH file BASE_DIRECTORY ${ROOT} OUTPUT_VARIABLE path)
+  if(path STREQUAL file)
+    cmake_path(GET path FILENAME file)
+  endif()
+  file(READ ${path} content)
   # Some compilers limit a raw string literal to 64 KiB. Concatenated pieces have no such limit.
   string(LENGTH "${content}" length)
   set(pieces "")

@@ -6,6 +6,7 @@
 #   tests/packages.sh build test     packages to build it and its tests and benchmarks
 #   tests/packages.sh lint           further packages for .ci/run
 #   tests/packages.sh slurm          packages for tests/slurm.sh
+#   tests/packages.sh browser        packages to test HTML reports in a browser
 set -euo pipefail
 
 # package|command that may replace it|purpose
@@ -27,6 +28,7 @@ packages_for() {
       echo "libpcre2-dev||tokens of text, GPT-2"
       echo "liblua5.4-dev||rules of published claims"
       echo "libsentencepiece-dev||tokens of text, SentencePiece"
+      echo "libjs-chart.js||charts of HTML reports"
       ;;
     test)
       echo "libgtest-dev||tests"
@@ -45,8 +47,11 @@ packages_for() {
       echo "slurmd|slurmd|runs Slurm's jobs"
       echo "slurm-client|sbatch|submits and lists Slurm's jobs"
       ;;
+    browser)
+      echo "chromium|chromium|opens HTML reports without a screen"
+      ;;
     *)
-      echo "usage: $0 build|test|lint|slurm ..." >&2
+      echo "usage: $0 build|test|lint|slurm|browser ..." >&2
       exit 2
       ;;
   esac

@@ -53,6 +53,11 @@ void add_format(CLI::App& sub, std::string& format, const std::vector<std::strin
       ->excludes(option);
 }
 
+void add_html(CLI::App& sub, std::string& html) {
+  sub.add_option("--html", html, "Write the result as one HTML page with charts, for any browser, offline")
+      ->type_name("FILE");
+}
+
 void add_slos(CLI::App& sub, std::vector<std::string>& slos) {
   sub.add_option("--slo", slos, "SLOs on single requests (ttft_ms<500 gives goodput) or on the run (p99_ttft_ms<1000)")
       ->type_name("LIST")

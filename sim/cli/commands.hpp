@@ -55,6 +55,8 @@ void add_arguments(CLI::App& sub, std::vector<std::string>& arguments);
 CLI::Option* one_of(CLI::Option* option, const std::vector<std::string>& names);
 /// Adds --format and --json.
 void add_format(CLI::App& sub, std::string& format, const std::vector<std::string>& formats);
+/// Adds --html.
+void add_html(CLI::App& sub, std::string& html);
 void add_slos(CLI::App& sub, std::vector<std::string>& slos);
 void add_metrics(CLI::App& sub, std::vector<std::string>& metrics);
 /// Adds --progress and -j.

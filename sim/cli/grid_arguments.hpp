@@ -18,6 +18,7 @@ struct GridOptions {
   std::vector<std::string> metrics;  // columns of the table; empty: default columns
   std::string format = "table";
   std::string directory;  // -o; empty: keep nothing
+  std::string html;       // --html; empty: no page
   std::string progress = "auto";
   int jobs = 1;
   bool dry_run = false;

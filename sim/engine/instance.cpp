@@ -46,6 +46,7 @@ Instance::Instance(const InstanceConfig& config, InstanceSink& sink, std::span<c
       schedules_ahead_(config.schedules_ahead),
       stepped_(stepped),
       sink_(sink),
+      observer_(config.observer),
       borrows_(config.borrows),
       lends_(config.lends),
       informer_(config.lends != nullptr ? config.informer() : nullptr),
@@ -81,12 +82,17 @@ Instance::Instance(const InstanceConfig& config, InstanceSink& sink, std::span<c
     ledger_.stream_layers(kv_.gpu_blocks);
   }
   if (draw_) runner_.draw_experts(*draw_);
+  if (observer_ != nullptr) {
+    runner_.observe(*observer_);
+    begin_observed(SimTime{});
+  }
   runner_.set_traffic(config.traffic);
 }
 
 void Instance::begin_at(SimTime now) {
   now_ = now;
   ledger_.begin_at(now);
+  if (observer_ != nullptr) begin_observed(now);
   // What an instance before this one held went with it.
   if (borrows_ != nullptr) report_held(/*copying=*/false);
 }
@@ -127,6 +133,7 @@ RequestId Instance::submit(const RequestSpec& spec, std::uint32_t number, std::u
   if (phases_ == Phases::prefill) slot.output = slot.max_new = 1;
   slot.details = keep_details(spec);
   const RequestId id = table_.add(slot);
+  if (observer_ != nullptr) observer_->arrived(number, content, now);
   if (draw_ && draw_->patterns() > 1) {
     if (arrival_numbers_.size() <= id.slot) arrival_numbers_.resize(id.slot + 1);
     arrival_numbers_[id.slot] = arrivals_++;
@@ -254,6 +261,7 @@ void Instance::record(const RequestSlot& slot, const Member* member, Outcome out
     record.preempted_recompute = member->preempted_recompute;
     record.preempted_swap = member->preempted_swap;
   }
+  if (observer_ != nullptr) observer_->ended(record);
   sink_.ended(record);
 }
 
@@ -265,9 +273,13 @@ void Instance::stop(SimTime now) {
     const bool given_up = std::find(expired_.begin(), expired_.end(), id) != expired_.end();
     end_request(id, given_up ? Outcome::timed_out : Outcome::unfinished, now);
   }
+  if (observer_ != nullptr) observer_->stopped(now);
 }
 
-void Instance::rest_until(SimTime end) { ledger_.rest_until(end, span_begin_, levels()); }
+void Instance::rest_until(SimTime end) {
+  ledger_.rest_until(end, span_begin_, levels());
+  if (observer_ != nullptr) report_levels(end);
+}
 
 void Instance::idles_for_ever() const {
   broken(kNothing, "idle", "no event is to come and " + oldest() + " is unfinished");
@@ -358,6 +370,7 @@ void Instance::executed(const ExecutedIteration& iteration) {
   end_ = iteration.end;
   if (policy_.layers) layer_report_ = LayerReport{.layer = iteration.layer};
   ledger_.executed(iteration, blocked_ == Blocked::kv_capacity);
+  if (observer_ != nullptr) observer_->executed(iteration);
   if (borrows_ != nullptr) borrows_->copied(iteration.issued.peer_in + iteration.issued.peer_out, iteration.start);
 }
 
@@ -697,7 +710,26 @@ Ledger::Levels Instance::levels() const {
           static_cast<std::int64_t>(conversations_.size())};
 }
 
+void Instance::begin_observed(SimTime now) {
+  std::vector<std::string> names;
+  for (const TierSpec& tier : graph_.tiers) names.push_back(tier.name);
+  if (host_ || connector_) names.emplace_back("host_cache");
+  observed_ = now;
+  observer_->begins(names, now);
+}
+
+void Instance::report_levels(SimTime now) {
+  if (now <= observed_) return;
+  shown_tiers_.clear();
+  for (const TierState& tier : tiers_) shown_tiers_.push_back({tier.total, tier.total - tier.free});
+  if (host_) shown_tiers_.push_back({kv_.host_cache_blocks, host_->filled()});
+  if (connector_) shown_tiers_.push_back({kv_.host_cache_blocks, connector_->tier.held()});
+  observer_->lasted(observed_, now, {members_.size(), waiting(), shown_tiers_});
+  observed_ = now;
+}
+
 void Instance::advance_ledger(SimTime now) {
+  if (observer_ != nullptr) report_levels(now);
   if (ledger_.advance(now, span_begin_, levels())) fairness_.begin(span_begin_);
 }
 

@@ -440,6 +440,10 @@ class Instance final : public View, private Decision {
   }
   void advance_ledger(SimTime now);
   [[nodiscard]] Ledger::Levels levels() const;
+  /// Tells the observer of its tiers.
+  void begin_observed(SimTime now);
+  /// Tells the observer what has lasted until now.
+  void report_levels(SimTime now);
 
   const KvLayout kv_;
   const TierGraph graph_;
@@ -462,7 +466,9 @@ class Instance final : public View, private Decision {
   std::vector<std::size_t> under_way_at_;                    // by key of a move: where it is in under_way_
   std::vector<std::pair<RequestId, Blocks>> changing_;       // blocks that change once they have arrived
   mutable std::vector<KvRun> shown_runs_;
-  Retention retention_;  // the order of the free blocks of cached_; empty: LRU
+  SimTime observed_{};                  // up to here the observer knows the levels
+  std::vector<TierLevel> shown_tiers_;  // what it was told last
+  Retention retention_;                 // the order of the free blocks of cached_; empty: LRU
   /// Blocks of a request that has ended here.
   struct Parked {
     Blocks count{};
@@ -497,7 +503,8 @@ class Instance final : public View, private Decision {
   const bool schedules_ahead_;
   const bool stepped_;
   InstanceSink& sink_;
-  bool chunks_apart_ = false;  // a chunk is staged of a request that is not in sub-batch 0 or attends on the CPU
+  InstanceObserver* const observer_;  // null: nobody follows it
+  bool chunks_apart_ = false;         // a chunk is staged of a request that is not in sub-batch 0 or attends on the CPU
   bool idle_ = false;
   bool changed_ = false;
   bool busy_ = false;

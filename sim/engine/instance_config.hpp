@@ -86,6 +86,7 @@ struct KvLayout {
   }
 };
 
+class InstanceObserver;
 class LentMemory;
 
 /// One model replica: a policy over a device group. The pointers must outlive the instance.
@@ -115,6 +116,7 @@ struct InstanceConfig {
   MakeInformer informer{};  // decides when; only beside `lends`
   /// Tells a policy that knows the future when the next turns of conversations arrive. Null for all others.
   const RequestSource* future = nullptr;
+  InstanceObserver* observer = nullptr;  // set by the simulation; null: nobody follows it
 };
 
 /// Sets what the keys of a run state about an instance and no policy decides.

@@ -378,6 +378,7 @@ void Instance::join(RequestId id) {
   fairness_.joined(slot.client_number, Tokens(first_time ? slot.input : 0));
   const std::int32_t m = make_member(id);
   if (first_time) members_[m].first_scheduled = now_;
+  if (observer_ != nullptr) observer_->joined(id.serial, now_);
   if (first_time && hands_over_ && phases_ == Phases::prefill) sink_.begins_prompt(id);
   decide_tier(m);
   if (conversation_of(slot) >= 0) adopt_conversation(m, first_time);
@@ -411,6 +412,7 @@ void Instance::resume(RequestId id) {
   member.phase = Phase::prefilling;
   if (cached_) name_blocks(m, member.computed);
   members_.append(m);
+  if (observer_ != nullptr) observer_->joined(id.serial, now_);
   promised_ += member.promised;
   fairness_.joined(member.client_number, Tokens(0));
   if (decodes()) {
@@ -489,6 +491,7 @@ void Instance::leave(RequestId id, Leave why) {
   changed_ = true;
   if (informer_ && members_.size() == 1) static_cast<void>(lend(informer_->memory_lacking(lender_view())));
   members_.unlink(m);
+  if (observer_ != nullptr) observer_->left(id.serial, why, now_);
   promised_ -= member.promised;
   fairness_.left(member.client_number);
   if (why != Leave::preempt_recompute) {

@@ -41,7 +41,7 @@ IterationRunner::IterationRunner(const ExecutionModel& model, const KvLayout& kv
 Executor IterationRunner::make_executor() {
   const CopySharing sharing = model_.copy_sharing();
   return {CopyLinks(sharing, surroundings_.route, surroundings_.links), sharing.compute,
-          layers_ != nullptr ? this : nullptr, surroundings_.others_copy};
+          layers_ != nullptr || observer_ != nullptr ? this : nullptr, surroundings_.others_copy};
 }
 
 void IterationRunner::stream_layers(const Policy& policy) {
@@ -89,6 +89,17 @@ void IterationRunner::add_sub_batch(const BatchShape& shape, Duration cpu_attent
     kinds_.push_back(time.kinds);
   }
   attention_of_.push_back(time.attention);
+  if (observer_ != nullptr)
+    report_sub_batch(shape, time.before + (sub_batches_.size() == 1 ? memory_busy_ : Duration{}));
+}
+
+void IterationRunner::report_sub_batch(const BatchShape& shape, Duration before) {
+  SubBatchWork work{.decodes = shape.decodes(),
+                    .decodes_on_cpu = shape.cpu_sequences,
+                    .context = shape.decode_context + shape.cpu_context,
+                    .before = before};
+  for (const PrefillChunk& chunk : shape.chunks) work.prompt += chunk.new_tokens;
+  observer_->sub_batch(work);
 }
 
 Duration IterationRunner::make_up(Times& sums) {
@@ -289,7 +300,10 @@ ExecutedIteration IterationRunner::run_alone(std::span<const BatchShape> shapes,
   if (std::exchange(attends_on_cpu_, false)) part(kCpuAttention).rule = nullptr;
   clock_.start(start);
   Times sums;
-  for (const BatchShape& shape : shapes) time_of(shape, Duration{}, sums);
+  for (const BatchShape& shape : shapes) {
+    const IterationTime time = time_of(shape, Duration{}, sums);
+    if (observer_ != nullptr) report_sub_batch(shape, time.before);
+  }
   if (memory_busy_ > Duration{}) make_up(sums);
   ExecutedIteration iteration{.start = start};
   fill(iteration, sums);

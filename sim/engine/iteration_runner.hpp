@@ -13,6 +13,7 @@
 #include "sim/core/units.hpp"
 #include "sim/engine/clock_governor.hpp"
 #include "sim/engine/instance_config.hpp"
+#include "sim/engine/instance_observer.hpp"
 #include "sim/exec/cpu_attention.hpp"
 #include "sim/exec/executor.hpp"
 #include "sim/exec/expert_draw.hpp"
@@ -102,6 +103,11 @@ class IterationRunner final : private CopyObserver {
 
   /// Before the first iteration: the layer policies of `policy` stream layers; it outlives the runner.
   void stream_layers(const Policy& policy);
+  /// Before the first iteration: reports sub-batches, waits and copies. It outlives the runner.
+  void observe(InstanceObserver& observer) {
+    observer_ = &observer;
+    executor_ = make_executor();
+  }
   /// Before the first iteration, after stream_layers.
   void set_traffic(std::span<const LinkTraffic> traffic);
   /// Before the first iteration: the layer policies ask which experts each iteration uses. It outlives the runner.
@@ -225,7 +231,13 @@ class IterationRunner final : private CopyObserver {
   void copied(const Copy& copy, SimTime started, SimTime ended) override {
     LayerPolicy* const policy = part(copy.owner).policy;
     if (policy != nullptr) policy->copied(copy, started, ended);
+    if (observer_ != nullptr) observer_->copied(copy, started, ended);
   }
+  void waited(Wait what, SimTime from, SimTime until) override {
+    if (observer_ != nullptr) observer_->waited(what, from, until);
+  }
+  /// Reports a sub-batch that takes so long before its first layer.
+  void report_sub_batch(const BatchShape& shape, Duration before);
   Part& part(std::int32_t owner) { return parts_[static_cast<std::size_t>(owner)]; }
   [[nodiscard]] const Part& part(std::int32_t owner) const { return parts_[static_cast<std::size_t>(owner)]; }
   /// The rule that hears of copies now; null: none. Blocks of requests may be under way beyond their iteration.
@@ -305,6 +317,7 @@ class IterationRunner final : private CopyObserver {
   const ExecutionModel& model_;
   LayerPolicy* layers_ = nullptr;
   ExpertDraw* draw_ = nullptr;
+  InstanceObserver* observer_ = nullptr;
   ClockGovernor clock_;
   std::vector<Pending> moves_;  // of the next iteration, or beside it
   Blocks loaded_{};

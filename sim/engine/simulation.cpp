@@ -340,6 +340,7 @@ class Simulation final : public InstanceSink, public Journeys::Run {
   void make_instance(std::size_t replica) {
     Replica& one = replicas_[replica];
     InstanceConfig config = on_bus(replica);
+    if (config_.observer) config.observer = config_.observer(replica);
     Group* const group = one.group == Replica::kNoGroup ? nullptr : &groups_[one.group];
     std::span<const BytesPerSecond> links;
     if (group != nullptr) {

@@ -76,6 +76,8 @@ struct SimulationConfig {
   /// At 0, then every `observe_every` (> 0) until the last request has ended.
   std::function<void(const Observation&)> on_observation{};
   Duration observe_every{1'000'000'000};
+  /// The observer of each replica; null: nobody follows it. It must outlive the simulation.
+  std::function<InstanceObserver*(std::size_t replica)> observer{};
   const std::atomic<bool>* stop = nullptr;  // true: the run stops at the next iteration, and its result is incomplete
 };
 

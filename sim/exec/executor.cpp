@@ -352,6 +352,7 @@ bool Executor::wait(LayerRule* rule, Wait what, SimTime until) {
   const SimTime from = now_;
   const bool reached = reach(rule, next_copy_event(), until);
   waited_[static_cast<std::size_t>(what)] += now_ - from;
+  if (observer_ != nullptr && now_ > from) observer_->waited(what, from, now_);
   if (waits_for_cpu_attention(what)) bubbles_[sub_batch_ == 0 ? 0 : 1] += now_ - from;
   if (reached) finish_copies(rule);
   return reached;

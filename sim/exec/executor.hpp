@@ -150,11 +150,13 @@ class CopyStream {
   boost::circular_buffer<Copy> queued_;
 };
 
-/// Is told of every copy that has ended, before the rule is.
+/// Is told of every copy that has ended, before the rule is, and of every wait of the compute stream for a copy. What
+/// goes on for long may be told in parts.
 class CopyObserver {
  public:
   virtual ~CopyObserver() = default;
   virtual void copied(const Copy& copy, SimTime started, SimTime ended) = 0;
+  virtual void waited(Wait /*what*/, SimTime /*from*/, SimTime /*until*/) {}
 };
 
 /// How far a run came.

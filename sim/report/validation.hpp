@@ -1,4 +1,4 @@
-// A real engine's run compared with its simulation, as text, JSON and an HTML page.
+// A real engine's run compared with its simulation, as text and JSON.
 #pragma once
 
 #include <string>
@@ -9,10 +9,10 @@ namespace spillway {
 
 /// One screen: set-up, measured against simulated, single requests, load, validity, warnings.
 [[nodiscard]] std::string to_validation_table(const Validation& validation);
-/// {schema_version, log, metrics: {NAME: {measured, simulated, error}}, per_request, load, run: the output of to_json}.
-/// Errors are fractions; null for a missing error.
+/// {schema_version, log, metrics: {NAME: {measured, simulated, error}}, per_request, curves: {NAME: {measured,
+/// simulated}}, e2e_errors, load, run: the output of to_json}. Errors are fractions; null for a missing error. Curves
+/// are points (percent, value) of the distributions over the requests that have the latency on both sides; the errors
+/// are points (request from 1 in order of queueing, error), at most 2,000.
 [[nodiscard]] std::string to_validation_json(const Validation& validation);
-/// One page with the figures of the table, also as charts. The page needs no other file and no network.
-[[nodiscard]] std::string to_validation_html(const Validation& validation);
 
 }  // namespace spillway

@@ -1,6 +1,9 @@
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "sim/io/lines.hpp"
 #include "sim/report/report.hpp"
@@ -119,6 +122,50 @@ Json load_json(const std::vector<LoadPoint>& points) {
   return json;
 }
 
+using LatencyOf = std::optional<double> (*)(const RequestLatencies&);
+
+/// The percentiles 0, 1, ..., 100 of a latency on one side; linear interpolation at (n - 1) q, as all quantiles.
+Json curve_json(const std::vector<RequestPair>& requests, LatencyOf of, RequestLatencies RequestPair::*side) {
+  std::vector<double> values;
+  for (const RequestPair& pair : requests) {
+    if (of(pair.measured) && of(pair.simulated)) values.push_back(*of(pair.*side));
+  }
+  std::ranges::sort(values);
+  Json points = Json::array();
+  for (int percent = 0; percent <= 100 && !values.empty(); ++percent) {
+    const double at = static_cast<double>(values.size() - 1) * percent / 100.0;
+    const auto low = static_cast<std::size_t>(at);
+    const std::size_t high = std::min(low + 1, values.size() - 1);
+    points.push_back({percent, values[low] + (values[high] - values[low]) * (at - static_cast<double>(low))});
+  }
+  return points;
+}
+
+Json curves_json(const std::vector<RequestPair>& requests) {
+  constexpr std::array<std::pair<const char*, LatencyOf>, 3> kCompared{
+      {{"ttft_ms", [](const RequestLatencies& r) { return std::optional(r.ttft_ms); }},
+       {"tpot_ms", [](const RequestLatencies& r) { return r.tpot_ms; }},
+       {"e2e_ms", [](const RequestLatencies& r) { return std::optional(r.e2e_ms); }}}};
+  Json json = Json::object();
+  for (const auto& [name, of] : kCompared) {
+    json[name] = {{"measured", curve_json(requests, of, &RequestPair::measured)},
+                  {"simulated", curve_json(requests, of, &RequestPair::simulated)}};
+  }
+  return json;
+}
+
+/// Of every request, or of every second, third, ... one.
+Json e2e_errors_json(const std::vector<RequestPair>& requests) {
+  constexpr std::size_t kMost = 2000;
+  const std::size_t step = std::max<std::size_t>(1, (requests.size() + kMost - 1) / kMost);
+  Json points = Json::array();
+  for (std::size_t i = 0; i < requests.size(); i += step) {
+    const auto error = relative_error(requests[i].measured.e2e_ms, requests[i].simulated.e2e_ms);
+    if (error) points.push_back({i + 1, *error});
+  }
+  return points;
+}
+
 }  // namespace
 
 std::string to_validation_table(const Validation& validation) { return ValidationTable(validation).build(); }
@@ -140,6 +187,8 @@ std::string to_validation_json(const Validation& validation) {
                                        {"p95", one.p95},  {"largest", one.largest}, {"worst", one.worst},
                                        {"bias", one.bias}};
   }
+  json["curves"] = curves_json(validation.requests);
+  json["e2e_errors"] = e2e_errors_json(validation.requests);
   json["load"] = {{"measured_from", log.load_of},
                   {"figures", figures_json(validation.load)},
                   {"measured", load_json(validation.measured_load)},

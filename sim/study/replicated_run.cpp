@@ -173,6 +173,7 @@ void run_one(Assembly& assembly, const Run& run, const std::vector<double>& perc
     config.observe_every = hooks.observe_every;
     config.on_observation = [&](const Observation& seen) { hooks.on_observation(run.replication, seen); };
   }
+  if (run.index == 0) config.observer = hooks.observer;
   note_simulation();
   slot.result = simulate(config);
   slot.unsent = source.unsent();

@@ -44,6 +44,8 @@ struct ReplicationHooks {
   std::function<void(std::int64_t replication)> on_done;
   std::function<void(std::int64_t replication, const Observation&)> on_observation;
   Duration observe_every{1'000'000'000};
+  /// SimulationConfig::observer of the first replication.
+  std::function<InstanceObserver*(std::size_t replica)> observer;
   /// `run` counts all replications of the first variant, then all replications of the second, and so on. May be empty.
   std::function<void(std::int64_t run, const Progress&)> on_progress;
   const std::atomic<bool>* stop = nullptr;

@@ -258,12 +258,12 @@ TEST_F(BadInput, AFileSizeLimitIsNoSilentEnd) {
   EXPECT_EQ(files_left(), 0);
 }
 
-// A run writes its two files before it prints. Without -o it writes no file. A list runs nothing.
+// A run writes its three files before it prints. Without -o it writes no file. A list runs nothing.
 TEST_F(BadInput, TheLastLineSaysWhatWasWritten) {
   const Output full = wait_for(start({"run", "workload.requests=5", "-o", "out"}, "/dev/full"));
   EXPECT_EQ(full.code, 2);
   EXPECT_THAT(full.err, HasSubstr("cannot write the result"));
-  EXPECT_THAT(full.err, HasSubstr("1 error; 2 files were written, the first is out/config.resolved.json."));
+  EXPECT_THAT(full.err, HasSubstr("1 error; 3 files were written, the first is out/charts.json."));
   const Output sweep = wait_for(start({"sweep", "seed=1,2", "workload.requests=5"}, "/dev/full"));
   EXPECT_THAT(sweep.err, HasSubstr("1 error; nothing was written."));
   const Output list = wait_for(start({"list", "policies"}, "/dev/full"));

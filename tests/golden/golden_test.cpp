@@ -10,6 +10,9 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <functional>
+#include <memory>
+#include <nlohmann/json.hpp>
 #include <ostream>
 #include <set>
 #include <sstream>
@@ -17,8 +20,10 @@
 #include <utility>
 #include <vector>
 
+#include "sim/report/timeline.hpp"
 #include "tests/oracle/replay.hpp"
 #include "tests/support/paths.hpp"
+#include "tests/support/trace_events.hpp"
 
 namespace spillway {
 namespace {
@@ -87,7 +92,10 @@ void attend_on_cpu(const PolicyInfo& policy, Trace& trace) {
 
 std::string instant(SimTime t) { return t == kNever ? "-" : std::to_string(t.ns()); }
 
-std::string run(const PolicyInfo& policy, bool swap) {
+using Observe = std::function<InstanceObserver*()>;        // the observer of a trace
+using Check = std::function<void(const oracle::Replay&)>;  // what was observed
+
+std::string run(const PolicyInfo& policy, bool swap, const Observe& observe = {}, const Check& check = {}) {
   const char* const outcomes[] = {"finished", "rejected", "timed_out", "unfinished"};
   std::string text =
       "trace request outcome arrival scheduled first_token end computing generated cached recomputed swapped\n";
@@ -96,7 +104,9 @@ std::string run(const PolicyInfo& policy, bool swap) {
     attend_on_cpu(policy, trace);
     if (swap) trace.settings.emplace_back("engine.preemption", std::string("swap"));
     const auto model = oracle::WholeModel::of(policy, 1, 0);  // the longest decode takes no time of its own
-    const oracle::Replay replay = oracle::replay(policy.name, trace.settings, trace.kv, trace.requests, model);
+    const oracle::Replay replay =
+        oracle::replay(policy.name, trace.settings, trace.kv, trace.requests, model, observe ? observe() : nullptr);
+    if (check) check(replay);
     for (std::size_t i = 0; i < trace.requests.size(); ++i) {
       const RequestRecord& r = replay.of(i);
       text += fmt::format("{} {} {} {} {} {} {} {} {} {} {} {}\n", trace.name, r.index,
@@ -130,6 +140,45 @@ std::vector<Mode> modes() {
 std::string binary = "test_golden";  // as it was called
 
 class Golden : public testing::TestWithParam<Mode> {};
+
+/// The length of all events of that name, in ns.
+std::int64_t sum_of(const nlohmann::json& trace, const std::string& name) {
+  std::int64_t sum = 0;
+  for (const auto& event : trace["traceEvents"]) {
+    if (event["ph"] == "X" && event["name"] == name) sum += std::llround(event["dur"].get<double>() * 1e3);
+  }
+  return sum;
+}
+
+// A run that is followed is the same run, and its timeline is a valid trace with the stalls and the bytes of the books.
+TEST_P(Golden, Followed_IsTheSameRun) {
+  const Mode& mode = GetParam();
+  std::unique_ptr<Timeline> timeline;
+  const auto observe = [&] {
+    timeline = std::make_unique<Timeline>(TimelineLimits{});
+    return timeline->observer(0);
+  };
+  const auto check = [&](const oracle::Replay& replay) {
+    timeline->finish();
+    const auto trace = nlohmann::json::parse(timeline->json({}));
+    EXPECT_THAT(test::trace_problems(trace), testing::IsEmpty());
+    const EngineTotals& engine = replay.result.instances.front();
+    EXPECT_NEAR(1e-9 * static_cast<double>(sum_of(trace, "iteration")), engine.busy_time, 1e-12);
+    EXPECT_EQ(Duration(sum_of(trace, "waits for KV")), engine.kv_waited_for);
+    if (engine.layers) {
+      const std::int64_t waits = sum_of(trace, "waits for layers") + sum_of(trace, "waits for weights");
+      EXPECT_NEAR(1e-9 * static_cast<double>(waits), engine.layers->stall_time, 1e-12);
+    }
+    Bytes bytes;
+    for (const auto& event : trace["traceEvents"]) {
+      if (event["ph"] == "X" && event["args"].contains("bytes")) bytes += Bytes(event["args"]["bytes"]);
+    }
+    const Bytes moved =
+        engine.moved_h2d + engine.moved_d2h + engine.moved_peer_in + engine.moved_peer_out + engine.read_by_cpu;
+    EXPECT_GE(bytes, moved) << "the books leave out copies that no iteration is charged with";
+  };
+  EXPECT_EQ(run(*mode.policy, mode.swap, observe, check), run(*mode.policy, mode.swap));
+}
 
 TEST_P(Golden, Replay_IsThatOfTheFile) {
   const Mode& mode = GetParam();

@@ -62,9 +62,11 @@ inline RequestSpec request(std::int64_t arrival_ns, std::int64_t input, std::int
   return spec;
 }
 
-/// Replays `requests` under `policy` with the given memory. max_model_len is the capacity of the GPU blocks.
+/// Replays `requests` under `policy` with the given memory. max_model_len is the capacity of the GPU blocks. `observer`
+/// follows the instance, if given.
 inline Replay replay(const PolicyInfo& policy, const std::vector<std::pair<std::string, Value>>& overrides,
-                     const KvLayout& kv, const std::vector<RequestSpec>& requests, const ExecutionModel& model) {
+                     const KvLayout& kv, const std::vector<RequestSpec>& requests, const ExecutionModel& model,
+                     InstanceObserver* observer = nullptr) {
   const Settings settings = policy_settings(policy, overrides);
   ListSource source(requests);
   Replay replay;
@@ -102,13 +104,15 @@ inline Replay replay(const PolicyInfo& policy, const std::vector<std::pair<std::
   }
   instance.max_model_len = Tokens(instance.kv.most().count() * kv.block_tokens.count());
   config.on_request = [&](const RequestRecord& record) { replay.records.push_back(record); };
+  config.observer = [observer](std::size_t) { return observer; };
   replay.result = simulate(config);
   return replay;
 }
 
 inline Replay replay(const std::string& policy, const std::vector<std::pair<std::string, Value>>& overrides,
-                     const KvLayout& kv, const std::vector<RequestSpec>& requests, const ExecutionModel& model) {
-  return replay(*PolicyRegistry::instance().find(policy), overrides, kv, requests, model);
+                     const KvLayout& kv, const std::vector<RequestSpec>& requests, const ExecutionModel& model,
+                     InstanceObserver* observer = nullptr) {
+  return replay(*PolicyRegistry::instance().find(policy), overrides, kv, requests, model, observer);
 }
 
 }  // namespace spillway::oracle

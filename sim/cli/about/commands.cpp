@@ -1,4 +1,4 @@
-// Flags of list, explain, config and completion.
+// Flags of list, explain, config, report and completion.
 #include "sim/cli/commands.hpp"
 
 #include <fmt/format.h>
@@ -6,6 +6,7 @@
 #include "sim/cli/about/completion.hpp"
 #include "sim/cli/about/config_command.hpp"
 #include "sim/cli/about/list.hpp"
+#include "sim/cli/about/report_command.hpp"
 #include "sim/io/output.hpp"
 
 namespace spillway::cli {
@@ -76,6 +77,17 @@ void add_about_commands(CLI::App& app, Command& command) {
                  explain),
              {"explain ttft_ms"});
   add_config(app, command);
+  set_footer(add_command<ReportOptions>(
+                 app, command, "report", "Write results as one HTML page with charts, for any browser, offline",
+                 [](CLI::App& sub, ReportOptions& options) {
+                   sub.add_option(
+                          "results", options.results,
+                          "Results: result.json, sweep.json or comparison.json of -o DIR, or what --json prints")
+                       ->type_name("RESULT.json");
+                   sub.add_option("-o,--out", options.out, "The page to write")->type_name("FILE");
+                 },
+                 report),
+             {"report out/result.json -o report.html", "report out/rates/sweep.json -o rates.html"});
 }
 
 void add_completion_commands(CLI::App& app, Command& command) {

@@ -140,7 +140,7 @@ void add_validate_flags(CLI::App& sub, ValidateOptions& options) {
       ->type_name("[key=value ...]");
   sub.add_flag("--drop-unfinished", options.replay.drop_unfinished,
                "Skip requests that did not finish and report how many");
-  sub.add_option("--html", options.html, "Write an HTML page with tables and charts of both sides")->type_name("FILE");
+  add_html(sub, options.html);
   sub.add_flag("--json", options.json, "Print JSON");
 }
 
@@ -158,6 +158,7 @@ void add_reproduce_flags(CLI::App& sub, ReproduceOptions& options) {
   sub.add_flag("--quick", options.quick, "Fewer seeds, requests or points, with the same bands");
   sub.add_flag("--full", options.full, "Also run the alternative values of what the sources leave open");
   sub.add_flag("--json", options.json, "Print JSON");
+  add_html(sub, options.html);
   add_progress(sub, options.progress);
   add_jobs(sub, options.jobs, "Threads");
 }

@@ -6,6 +6,7 @@
 #include <memory>
 #include <utility>
 
+#include "sim/cli/page_file.hpp"
 #include "sim/cli/progress.hpp"
 #include "sim/core/interrupt.hpp"
 #include "sim/io/output.hpp"
@@ -112,6 +113,7 @@ ExitCode reproduce(const ReproduceOptions& options) {
     print_list(selections, options.json);
     return ExitCode::ok;
   }
+  PageFile page(options.html);
   Reproduction reproduction(options);
   std::vector<ExperimentResult> results;
   try {
@@ -121,6 +123,7 @@ ExitCode reproduce(const ReproduceOptions& options) {
     fmt::print(stderr, "interrupted: nothing was written\n");
     return ExitCode::interrupted;
   }
+  if (page.wanted()) page.write({.name = "reproduce", .json = to_claims_json(results, options.quick)});
   print_result(options.json ? to_claims_json(results, options.quick) : to_claims_table(results, options.quick));
   return count_claims(results).failed > 0 ? ExitCode::gate : ExitCode::ok;
 }

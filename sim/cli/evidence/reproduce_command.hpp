@@ -15,6 +15,7 @@ struct ReproduceOptions {
   bool quick = false;  // use the quick settings of each run set
   bool full = false;   // also compute other values of open items, and columns
   bool json = false;
+  std::string html;  // --html; empty: no page
   std::string progress = "auto";
   int jobs = 1;
 };

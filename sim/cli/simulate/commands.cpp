@@ -33,6 +33,7 @@ void add_grid_flags(CLI::App& sub, GridOptions& options) {
   add_format(sub, options.format, {"table", "json", "csv"});
   sub.add_option("-o,--out", options.directory, "Folder for the results; points with a result there do not run again")
       ->type_name("DIR");
+  add_html(sub, options.html);
   add_slos(sub, options.slos);
   sub.add_option("--zip", options.zips, "Keys that change their values together, e.g. model,tensor_parallel")
       ->type_name("KEYS")
@@ -43,12 +44,29 @@ void add_grid_flags(CLI::App& sub, GridOptions& options) {
   sub.add_flag("--dry-run", options.dry_run, "Show what would run; run nothing");
 }
 
+void add_recordings(CLI::App& sub, RecordingOptions& options) {
+  sub.add_option("--timeline", options.timeline,
+                 "Trace of the first replication for Perfetto (ui.perfetto.dev); compressed for *.gz")
+      ->type_name("FILE");
+  sub.add_option("--timeline-window", options.window, "Only this part of the run, e.g. 10s:20s")
+      ->type_name("FROM:UNTIL");
+  sub.add_option("--timeline-events", options.timeline_events, "Most events of a timeline [200000]")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{100'000'000}))
+      ->type_name("N");
+  sub.add_option("--series", options.series,
+                 "Time series of the first replication as CSV: load, KV, links, tokens; compressed for *.gz")
+      ->type_name("FILE");
+}
+
 void add_run_flags(CLI::App& sub, RunOptions& options) {
   add_arguments(sub, options.arguments);
   add_format(sub, options.format, {"table", "json", "csv", "vllm"});
-  sub.add_option("-o,--out", options.directory, "Folder for result.json and config.resolved.json")->type_name("DIR");
+  sub.add_option("-o,--out", options.directory, "Folder for result.json, charts.json and config.resolved.json")
+      ->type_name("DIR");
   sub.add_option("--requests-out", options.requests_file, "One row per request: JSON lines, or CSV for *.csv")
       ->type_name("FILE");
+  add_html(sub, options.html);
+  add_recordings(sub, options.recordings);
   add_slos(sub, options.slos);
   sub.add_option("--fail-if", options.gates, "Exit with code 5 if the condition is true, e.g. p99_ttft_ms>800")
       ->type_name("LIST")
@@ -154,6 +172,7 @@ void add_simulation_commands(CLI::App& app, Command& command) {
       add_command<RunOptions>(app, command, "run", "Simulate one configuration", add_run_flags, run, kFromEnvironment),
       {"run model=llama-3.1-8b hardware=h100-80gb-sxm workload.rate=8 --slo \"ttft_ms<500\"",
        "run my.json policy=vllm-v0 engine.preemption=swap -o out",
+       "run my.json --html page.html --timeline trace.json.gz --timeline-window 10s:20s",
        "run workload.trace=./trace.csv replications=5 -j 4 --format csv"},
       environment_help);
   set_footer_with_keys(add_command<SweepOptions>(app, command, "sweep",

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "sim/cli/grid_arguments.hpp"
+#include "sim/cli/page_file.hpp"
 #include "sim/cli/progress.hpp"
 #include "sim/cli/table_metrics.hpp"
 #include "sim/core/interrupt.hpp"
@@ -130,6 +131,7 @@ ExitCode compare(const CompareOptions& options) {
   for (std::size_t i = 0; localities && i < localities->size(); ++i) points.push_back((*localities)[i].point);
   const std::unique_ptr<ResultStore> store =
       options.directory.empty() ? nullptr : std::make_unique<ResultStore>(options.directory);
+  PageFile page(options.html);
   PointsProgressLine progress(options.progress == "auto");
   PointRunner runner({.jobs = options.jobs,
                       .store = store.get(),
@@ -147,6 +149,7 @@ ExitCode compare(const CompareOptions& options) {
   comparison.metrics = metrics.empty() ? standard_metrics(arguments) : std::move(metrics);
   if (comparison.runs.size() < 2) return refuse(comparison, outcomes);
   if (store) store->write("comparison.json", to_comparison_json(comparison));
+  if (page.wanted()) page.write({.name = "compare", .json = to_comparison_json(comparison)});
   print_result(render(comparison, options.format));
   return comparison.skipped.empty() || arguments.all_policies ? ExitCode::ok : ExitCode::partial;
 }

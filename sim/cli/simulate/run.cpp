@@ -10,7 +10,9 @@
 #include <utility>
 
 #include "sim/cli/arguments.hpp"
+#include "sim/cli/page_file.hpp"
 #include "sim/cli/progress.hpp"
+#include "sim/cli/simulate/recordings.hpp"
 #include "sim/core/interrupt.hpp"
 #include "sim/core/printable.hpp"
 #include "sim/io/atomic_file.hpp"
@@ -18,6 +20,7 @@
 #include "sim/io/work_done.hpp"
 #include "sim/report/report.hpp"
 #include "sim/report/requests.hpp"
+#include "sim/report/run_charts.hpp"
 #include "sim/study/assemble.hpp"
 #include "sim/study/perturb.hpp"
 #include "sim/study/replicated_run.hpp"
@@ -37,7 +40,8 @@ std::string render(const Result& result, const std::string& format) {
 /// gets its name after the run. Without `commit` nothing remains, not even a new folder.
 class OutputFiles {
  public:
-  OutputFiles(const RunOptions& options, const std::vector<AssembledKind>& kinds) : directory_(options.directory) {
+  OutputFiles(const RunOptions& options, const TimelineLimits& limits, const Assembly& assembly)
+      : directory_(options.directory) {
     if (!directory_.empty()) {
       std::error_code error;
       created_ = std::filesystem::create_directories(directory_, error);
@@ -50,12 +54,15 @@ class OutputFiles {
       if (!directory_.empty()) {
         result_ = std::make_unique<AtomicFile>(in_directory("result.json"));
         config_ = std::make_unique<AtomicFile>(in_directory("config.resolved.json"));
+        charts_ = std::make_unique<AtomicFile>(in_directory("charts.json"));
       }
+      page_ = std::make_unique<PageFile>(options.html);
       std::vector<std::string> names;
-      for (const AssembledKind& kind : kinds) names.push_back(kind.name);
+      for (const AssembledKind& kind : assembly.kinds) names.push_back(kind.name);
       if (!options.requests_file.empty()) {
         requests_ = std::make_unique<RequestsFile>(options.requests_file, std::move(names));
       }
+      recordings_ = std::make_unique<Recordings>(options.recordings, limits, instance_names(assembly), charted());
     } catch (...) {
       discard();
       throw;
@@ -66,13 +73,25 @@ class OutputFiles {
   OutputFiles& operator=(const OutputFiles&) = delete;
 
   [[nodiscard]] RequestsFile* requests() { return requests_.get(); }
-  void commit(const Result& result) {
+  [[nodiscard]] Recordings& recordings() { return *recordings_; }
+  /// The result is shown with distributions and time series.
+  [[nodiscard]] bool charted() const { return charts_ != nullptr || page_->wanted(); }
+  void commit(const Result& result, const std::vector<LatencyCurve>& curves) {
+    std::string charts;
+    if (charted()) {
+      const auto replications = result.config.settings.get<std::int64_t>("replications");
+      charts = to_charts_json(curves, *recordings_->series(), recordings_->names(), replications, to_json(result));
+    }
     if (result_) {
+      charts_->write(charts);
       result_->write(to_json(result));
       config_->write(to_resolved_config(result));
     }
     if (requests_) requests_->commit();
+    recordings_->commit();
+    if (page_->wanted()) page_->write({.name = "run", .json = to_json(result), .charts = charts});
     if (result_) {
+      charts_->commit();
       config_->commit();
       result_->commit();
     }
@@ -84,7 +103,10 @@ class OutputFiles {
     return (std::filesystem::path(directory_) / name).string();
   }
   void discard() {
+    recordings_.reset();
     requests_.reset();
+    page_.reset();
+    charts_.reset();
     result_.reset();
     config_.reset();
     std::error_code ignored;  // remove fails, as it should, if the folder is no longer empty
@@ -96,7 +118,10 @@ class OutputFiles {
   bool created_ = false;
   std::unique_ptr<AtomicFile> result_;
   std::unique_ptr<AtomicFile> config_;
+  std::unique_ptr<AtomicFile> charts_;
+  std::unique_ptr<PageFile> page_;
   std::unique_ptr<RequestsFile> requests_;
+  std::unique_ptr<Recordings> recordings_;
 };
 
 /// Prints failed gates on stderr. A metric without a value fails its gate: a missing value is not a pass.
@@ -131,6 +156,7 @@ struct Extras {
   std::optional<double> perturbation;
   std::optional<LocalityCheck> locality;  // whose runs are still to come
   std::vector<double> localities;         // theirs
+  std::vector<double> curve_percentiles;  // for the charts; the result does not list them
 };
 
 /// Half and twice of experts.locality, where the result can show them.
@@ -156,15 +182,26 @@ std::vector<ReplicationResults> simulate_all(Assembly& assembly, const RunOption
     hooks.on_request = [requests](std::int64_t r, const RequestRecord& record) { requests->write(r, record); };
     hooks.on_done = [requests](std::int64_t r) { requests->finish(r); };
   }
+  if (Recordings& recordings = files.recordings(); recordings.any()) {
+    hooks.observer = [&recordings](std::size_t replica) { return recordings.observer(replica); };
+  }
   hooks.on_progress = [&progress](std::int64_t run, const Progress& p) { progress.update(run, p); };
   hooks.stop = &stop_on_interrupt();
-  auto results = run_variants(assembly, variants, replications, options.jobs, percentiles_of(extras.gates), hooks);
+  std::vector<double> percentiles = percentiles_of(extras.gates);
+  percentiles.insert(percentiles.end(), extras.curve_percentiles.begin(), extras.curve_percentiles.end());
+  auto results = run_variants(assembly, variants, replications, options.jobs, percentiles, hooks);
   progress.finish();
+  files.recordings().finish();
   return results;
 }
 
 ExitCode run_assembled(Assembly& assembly, const RunOptions& options, const Extras& extras, OutputFiles& files) {
   std::vector<ReplicationResults> runs = simulate_all(assembly, options, extras, files);
+  const std::vector<LatencyCurve> curves = latency_curves(runs.front().statistics.metrics);
+  for (ReplicationResults& one : runs) {
+    remove_percentiles(extras.curve_percentiles, one.statistics.metrics);
+    for (RunStatistics& kind : one.kinds) remove_percentiles(extras.curve_percentiles, kind.metrics);
+  }
   const bool complete =
       std::all_of(runs.begin(), runs.end(), [](const ReplicationResults& one) { return one.complete; });
   std::optional<Robustness> perturbation;
@@ -178,7 +215,7 @@ ExitCode run_assembled(Assembly& assembly, const RunOptions& options, const Extr
   result.complete = complete;
   result.perturbation = std::move(perturbation);
   result.locality = std::move(localities);
-  files.commit(result);
+  files.commit(result, curves);
   if (options.format == "csv" || options.format == "vllm") print_left_out(assembly.workload, result, options.format);
   print_result(render(result, options.format));
   if (!result.complete) {
@@ -199,6 +236,7 @@ ExitCode run(const RunOptions& options) {
     }
   }
   if (options.perturb) extras.perturbation = parse_perturbation(*options.perturb, problems);
+  const TimelineLimits limits = timeline_limits(options.recordings, problems);
   Assembly assembly = assemble(resolve_arguments(options.arguments, options.slos, std::move(problems)));
   plan_localities(assembly, options, extras);
   if (options.dry_run) {
@@ -208,7 +246,13 @@ ExitCode run(const RunOptions& options) {
     print_result(options.format == "json" ? to_setup_json(result) : to_setup_table(result));
     return ExitCode::ok;
   }
-  OutputFiles files(options, assembly.kinds);
+  OutputFiles files(options, limits, assembly);
+  if (files.charted()) {
+    std::vector<double> known = percentiles_of(extras.gates);
+    const std::vector<double> of_slos = percentiles_of(assembly.run_slos);
+    known.insert(known.end(), of_slos.begin(), of_slos.end());
+    extras.curve_percentiles = curve_percentiles(known);
+  }
   try {
     return run_assembled(assembly, options, extras, files);
   } catch (const UserError& error) {

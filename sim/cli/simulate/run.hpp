@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "sim/cli/simulate/recordings.hpp"
 #include "sim/core/error.hpp"
 
 namespace spillway::cli {
@@ -14,8 +15,10 @@ struct RunOptions {
   std::vector<std::string> slos;
   std::vector<std::string> gates;  // --fail-if
   std::string format = "table";
-  std::string directory;               // -o; empty: no folder
-  std::string requests_file;           // --requests-out; empty: no file
+  std::string directory;      // -o; empty: no folder
+  std::string requests_file;  // --requests-out; empty: no file
+  RecordingOptions recordings;
+  std::string html;                    // --html; empty: no page
   std::optional<std::string> perturb;  // --perturb
   std::string progress = "auto";
   int jobs = 1;

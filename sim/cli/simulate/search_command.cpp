@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "sim/cli/grid_arguments.hpp"
+#include "sim/cli/page_file.hpp"
 #include "sim/cli/progress.hpp"
 #include "sim/cli/simulate/compare_command.hpp"
 #include "sim/cli/table_metrics.hpp"
@@ -235,6 +236,7 @@ ExitCode search(const SearchOptions& options) {
   }
   const std::unique_ptr<ResultStore> store =
       options.directory.empty() ? nullptr : std::make_unique<ResultStore>(options.directory);
+  PageFile page(options.html);
   // Each round has only a few points, so plain lines would be useless.
   PointsProgressLine progress(options.progress == "auto", false);
   PointRunner runner({.jobs = options.jobs,
@@ -261,6 +263,7 @@ ExitCode search(const SearchOptions& options) {
     return run.failure()->code;
   }
   if (store) store->write("search.json", to_search_json(report));
+  if (page.wanted()) page.write({.name = "search", .json = to_search_json(report)});
   print_result(render(report, options.format));
   return found == std::ssize(report.edges) ? ExitCode::ok : ExitCode::gate;
 }

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "sim/cli/grid_arguments.hpp"
+#include "sim/cli/page_file.hpp"
 #include "sim/cli/progress.hpp"
 #include "sim/cli/table_metrics.hpp"
 #include "sim/core/interrupt.hpp"
@@ -98,7 +99,8 @@ class SweepRun {
         arguments_(arguments),
         sweep_(new_sweep(arguments, shard)),
         schedule_(largest_first(arguments.grid, shard.value_or(Shard{}))),
-        metrics_(std::move(metrics)) {
+        metrics_(std::move(metrics)),
+        page_(options.html) {
     if (!options.directory.empty()) store_ = std::make_unique<ResultStore>(options.directory);
   }
 
@@ -107,6 +109,7 @@ class SweepRun {
       if (store_) store_->write("sweep.json", to_sweep_manifest(sweep_, false));
       if (!run_points()) return interrupted();
       if (store_) write_results(*store_, sweep_);
+      if (page_.wanted()) page_.write({.name = "sweep", .json = to_sweep_json(sweep_)});
     } catch (const UserError& error) {
       print_problems(error.problems(), kept());
       return error.code();
@@ -156,6 +159,7 @@ class SweepRun {
   Sweep sweep_;
   Schedule schedule_;
   std::vector<std::string> metrics_;
+  PageFile page_;
   std::unique_ptr<ResultStore> store_;
   std::int64_t done_ = 0;
   std::int64_t stored_ = 0;

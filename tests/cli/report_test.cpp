@@ -1,0 +1,269 @@
+// Timelines, time series and HTML reports of the binary; the pages in a browser, if there is one.
+#include <gmock/gmock.h>
+
+#include <nlohmann/json.hpp>
+#include <regex>
+#include <sstream>
+
+#include "sim/io/file_reader.hpp"
+#include "tests/cli/command.hpp"
+#include "tests/support/trace_events.hpp"
+
+namespace spillway::test {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+namespace fs = std::filesystem;
+
+/// A small run with swaps, on two instances.
+const std::vector<std::string> kSwapping{"run",
+                                         "policy=vllm-v0",
+                                         "engine.preemption=swap",
+                                         "memory.gpu_kv=1GB",
+                                         "memory.host_kv=4GB",
+                                         "workload.trace=sharegpt",
+                                         "workload.rate=30",
+                                         "workload.requests=60",
+                                         "replicas=2",
+                                         "--progress",
+                                         "off"};
+
+class Report : public CliTest {
+ protected:
+  [[nodiscard]] Output with(std::vector<std::string> arguments, const std::vector<std::string>& more) const {
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return spillway(arguments);
+  }
+  /// The page as the browser builds it; `errors` gets what its console says. Skips the test without a browser.
+  struct Rendered {
+    std::string page;
+    std::string console;
+  };
+  [[nodiscard]] Rendered rendered(const std::string& name) const {
+    const pid_t browser = start_program(
+        {"chromium", "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
+         "--user-data-dir=" + file("browser").string(), "--enable-logging=stderr", "--virtual-time-budget=10000",
+         "--window-size=1400,1000", "--dump-dom", "file://" + file(name).string()});
+    const Output output = wait_for(browser);
+    EXPECT_EQ(output.code, 0) << output.err;
+    std::string console;
+    std::istringstream lines(output.err);
+    for (std::string line; std::getline(lines, line);) {
+      if (line.find("CONSOLE") != std::string::npos) console += line + "\n";
+    }
+    return {output.out, console};
+  }
+  [[nodiscard]] static bool has_browser() { return std::system("command -v chromium > /dev/null 2>&1") == 0; }
+};
+#define SKIP_WITHOUT_BROWSER() \
+  if (!has_browser()) GTEST_SKIP() << "chromium is not installed, which packages.sh browser does"
+
+std::int64_t count(const std::string& text, const std::string& part) {
+  std::int64_t found = 0;
+  for (std::size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + part.size())) ++found;
+  return found;
+}
+
+/// The page without its data and scripts, which stand at its end.
+std::string text_of(const std::string& page) { return page.substr(0, page.find("<footer>")); }
+
+TEST_F(Report, Timeline_IsAValidTraceOfTheRun) {
+  const Output run = with(kSwapping, {"--timeline", "t.json", "--json", "--requests-out", "rows.jsonl"});
+  ASSERT_EQ(run.code, 0) << run.err;
+  const json result = json::parse(run.out);
+  const json trace = json::parse(read_file(file("t.json")));
+  EXPECT_THAT(trace_problems(trace), IsEmpty());
+  std::int64_t iterations = 0;
+  std::int64_t bytes = 0;
+  std::map<std::int64_t, std::int64_t> phases;  // preemptions
+  std::int64_t requests = 0;
+  for (const json& event : trace["traceEvents"]) {
+    if (event["ph"] == "X" && event["name"] == "iteration") ++iterations;
+    if (event["ph"] == "X" && event["name"] == "KV") bytes += event["args"]["bytes"].get<std::int64_t>();
+    if (event["ph"] == "b" && event["name"] == "preempted: swap") ++phases[0];
+    if (event["ph"] == "b" && event["args"].contains("outcome")) ++requests;
+  }
+  const auto value = [&](const char* name) { return result["metrics"][name]["value"].get<double>(); };
+  EXPECT_EQ(iterations, value("iterations"));
+  EXPECT_EQ(requests, 60);
+  EXPECT_GT(phases[0], 0) << "the case is no test of swaps";
+  EXPECT_EQ(phases[0], value("swap_preemptions"));
+  EXPECT_EQ(bytes, value("moved_h2d_bytes") + value("moved_d2h_bytes"));
+}
+
+TEST_F(Report, Timeline_ChangesNothingAndDependsOnNoThreads) {
+  const Output plain = with(kSwapping, {"--json", "replications=2"});
+  const auto files = [&](const std::string& jobs) {
+    const Output run = with(kSwapping, {"--json", "replications=2", "-j", jobs, "--timeline", "t" + jobs + ".json.gz",
+                                        "--series", "s" + jobs + ".csv", "--html", "p" + jobs + ".html"});
+    EXPECT_EQ(run.out, plain.out);
+    return read_file(file("t" + jobs + ".json.gz")) + read_file(file("s" + jobs + ".csv")) +
+           read_file(file("p" + jobs + ".html"));
+  };
+  const std::string one = files("1");
+  EXPECT_EQ(one.substr(0, 2), "\x1f\x8b");
+  EXPECT_EQ(one, files("2"));
+}
+
+TEST_F(Report, Timeline_LimitSaysWhatIsLeftOut) {
+  const Output run = with(kSwapping, {"--timeline", "t.json", "--timeline-events", "100"});
+  ASSERT_EQ(run.code, 0) << run.err;
+  EXPECT_TRUE(std::regex_search(run.err, std::regex("warning: the timeline leaves out [0-9]+ events, all that start at "
+                                                    "[0-9.e-]+ s or later\\. Narrow it with --timeline-window "
+                                                    "[0-9.e-]+s:[0-9.]+s, say, or raise --timeline-events")))
+      << run.err;
+  const json trace = json::parse(read_file(file("t.json")));
+  EXPECT_THAT(trace_problems(trace), IsEmpty());
+  std::int64_t events = 0;
+  for (const json& event : trace["traceEvents"]) events += event["ph"] != "M" ? 1 : 0;
+  EXPECT_LE(events, 100);
+  EXPECT_GT(events, 50);
+}
+
+TEST_F(Report, Timeline_BadInput) {
+  const auto refused = [&](const std::vector<std::string>& more, const std::string& what) {
+    const Output run = with(kSwapping, more);
+    EXPECT_EQ(run.code, 2) << run.err;
+    EXPECT_THAT(run.out, IsEmpty());
+    EXPECT_THAT(run.err, HasSubstr(what));
+    EXPECT_EQ(files_left(), 0);
+  };
+  refused({"--timeline", "t.json", "--timeline-window", "20s:10s"}, "\"20s:10s\" is not a window of time");
+  refused({"--timeline", "t.json", "--timeline-window", "10:20"}, "give two times, the earlier one first");
+  refused({"--timeline-window", "1s:2s"}, "--timeline-window narrows a timeline, and there is none");
+  refused({"--timeline", "t.json", "--timeline-window", "1h:2h"},
+          "the window 1h:2h lies outside the run, which ends at ");
+  refused({"--timeline", "none/t.json"}, "cannot create the file none/t.json");
+  refused({"--series", "none/s.csv"}, "cannot create the file none/s.csv");
+  refused({"--html", "none/p.html"}, "cannot create the file none/p.html");
+}
+
+TEST_F(Report, Series_HasARowForEachBinOfEachInstance) {
+  const Output run = with(kSwapping, {"--series", "s.csv"});
+  ASSERT_EQ(run.code, 0) << run.err;
+  std::istringstream lines(read_file(file("s.csv")));
+  std::string head;
+  std::getline(lines, head);
+  EXPECT_THAT(head, HasSubstr("instance,begin_s,end_s,running_requests,waiting_requests,"));
+  for (const char* const column : {"gpu_kv_fraction", "host_kv_fraction", "h2d_bytes_per_s", "waits_for_kv_fraction"}) {
+    EXPECT_THAT(head, HasSubstr(std::string(",") + column));
+  }
+  const std::int64_t columns = std::count(head.begin(), head.end(), ',');
+  std::map<char, std::int64_t> rows;
+  for (std::string line; std::getline(lines, line);) {
+    EXPECT_EQ(std::count(line.begin(), line.end(), ','), columns);
+    ++rows[line[0]];
+  }
+  ASSERT_EQ(rows.size(), 2U);
+  EXPECT_EQ(rows['0'], rows['1']);
+  EXPECT_LE(rows['0'], 2000);
+  EXPECT_GE(rows['0'], 400);
+}
+
+TEST_F(Report, OfAFolder_IsThePageOfTheRun) {
+  const Output run = with(kSwapping, {"-o", "out", "--html", "page.html"});
+  ASSERT_EQ(run.code, 0) << run.err;
+  const Output report = spillway({"report", "out/result.json", "-o", "report.html"});
+  ASSERT_EQ(report.code, 0) << report.err;
+  EXPECT_THAT(report.out, IsEmpty());
+  std::string page = read_file(file("page.html"));
+  std::string same = read_file(file("report.html"));
+  EXPECT_LT(page.size(), 1'000'000U);
+  const std::string name = "\"name\":\"out/result.json\"";
+  ASSERT_THAT(same, HasSubstr(name));
+  same.replace(same.find(name), name.size(), "\"name\":\"run\"");
+  EXPECT_EQ(page, same);
+}
+
+TEST_F(Report, BadInput) {
+  const auto refused = [&](const std::vector<std::string>& arguments, int code, const std::string& what) {
+    const Output run = spillway(arguments);
+    EXPECT_EQ(run.code, code) << run.err;
+    EXPECT_THAT(run.err, HasSubstr(what));
+    EXPECT_FALSE(fs::exists(file("p.html")));
+  };
+  write_text(file("later.json"), R"({"schema_version": 9, "setup": {}, "metrics": {}})");
+  write_text(file("other.json"), "{}");
+  refused({"report", "-o", "p.html"}, 2, "there is no result to report");
+  refused({"report", "other.json"}, 2, "give -o FILE");
+  refused({"report", "missing.json", "-o", "p.html"}, 3, "the result cannot be read: it does not exist");
+  refused({"report", "other.json", "later.json", "-o", "p.html"}, 3, "schema version 9, and this program reads");
+  refused({"report", "other.json", "-o", "p.html"}, 3, "give a result.json, sweep.json or comparison.json");
+}
+
+// --- in a browser
+
+TEST_F(Report, Page_OfARun) {
+  SKIP_WITHOUT_BROWSER();
+  ASSERT_EQ(with(kSwapping, {"--html", "page.html"}).code, 0);
+  const Rendered page = rendered("page.html");
+  EXPECT_EQ(page.console, "");
+  // Four distributions, two charts of the whole span, and for each of two instances six or seven over time: all have
+  // points but the waits for what does not happen.
+  EXPECT_EQ(count(text_of(page.page), "<h3>Distribution of "), 4);
+  EXPECT_EQ(count(text_of(page.page), "<h3>Queue and batch</h3>"), 2);
+  EXPECT_EQ(count(text_of(page.page), "<canvas"), 4 + 2 + 2 * 7);
+  EXPECT_EQ(count(text_of(page.page), "<details"), count(text_of(page.page), "<canvas")) << "each chart has its table";
+  EXPECT_THAT(page.page, HasSubstr("replica 1"));
+  for (const char* const mistake : {"NaN", "undefined", "[object"})
+    EXPECT_THAT(text_of(page.page), Not(HasSubstr(mistake)));
+}
+
+TEST_F(Report, Page_WithoutACompletedRequest) {
+  SKIP_WITHOUT_BROWSER();
+  const Output run = spillway({"run", "workload.requests=3", "until=3ms", "workload.arrival=all-at-once",
+                               "workload.input_tokens=2000", "--html", "page.html"});
+  ASSERT_EQ(run.code, 0) << run.err;
+  const Rendered page = rendered("page.html");
+  EXPECT_EQ(page.console, "");
+  EXPECT_EQ(count(text_of(page.page), "No data: no request finished, so there is no latency."), 4);
+  EXPECT_THAT(page.page, HasSubstr("3 unfinished"));
+  EXPECT_THAT(text_of(page.page), Not(HasSubstr("NaN")));
+}
+
+TEST_F(Report, Page_OfASweep) {
+  SKIP_WITHOUT_BROWSER();
+  const Output one = spillway({"sweep", "workload.rate=4", "workload.requests=20", "--html", "one.html"});
+  ASSERT_EQ(one.code, 0) << one.err;
+  Rendered page = rendered("one.html");
+  EXPECT_EQ(page.console, "");
+  EXPECT_THAT(page.page, HasSubstr("1 point."));
+  const Output many = spillway({"sweep", "policy=vllm,sarathi", "workload.rate=4:8:1", "workload.requests=20", "--slo",
+                                "ttft_ms<500", "--html", "many.html", "-j", "2"});
+  ASSERT_EQ(many.code, 0) << many.err;
+  page = rendered("many.html");
+  EXPECT_EQ(page.console, "");
+  EXPECT_THAT(page.page, HasSubstr("<h3>Goodput (requests/s) against workload.rate</h3>"));
+  EXPECT_EQ(count(text_of(page.page), "class=\"heat\""), 3 * 10);
+  EXPECT_EQ(count(text_of(page.page), "<caption>The Pareto front."), 2);
+}
+
+TEST_F(Report, Page_OfOtherCommands) {
+  SKIP_WITHOUT_BROWSER();
+  const auto page_of = [&](std::vector<std::string> arguments) {
+    arguments.insert(arguments.end(), {"--html", "page.html"});
+    const Output run = spillway(arguments);
+    EXPECT_THAT(run.code, testing::AnyOf(0, 5)) << run.err;
+    const Rendered page = rendered("page.html");
+    EXPECT_EQ(page.console, "");
+    for (const char* const mistake : {"NaN", "undefined", "[object"}) {
+      EXPECT_THAT(text_of(page.page), Not(HasSubstr(mistake)));
+    }
+    return text_of(page.page);
+  };
+  EXPECT_THAT(page_of({"compare", "policy=vllm,sarathi", "workload.requests=20"}),
+              HasSubstr("Differences to policy=vllm"));
+  EXPECT_THAT(page_of({"search", "--max", "workload.rate", "--slo", "p99_ttft_ms<1000", "workload.requests=30",
+                       "replications=1", "--tolerance", "20%"}),
+              HasSubstr("Search for the largest workload.rate"));
+  EXPECT_THAT(page_of({"validate", source_dir() + "/experiments/validation/sample-log"}),
+              HasSubstr("Distribution of TTFT"));
+  EXPECT_THAT(page_of({"reproduce", "AQUA-19", "--quick"}),
+              HasSubstr("No data: no claim states a number that was simulated."));
+}
+
+}  // namespace
+}  // namespace spillway::test
