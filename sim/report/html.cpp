@@ -35,7 +35,9 @@ struct ResultKind {
   std::string_view list;  // empty: none
   bool versioned = true;
 };
-constexpr std::array<ResultKind, 6> kKinds{{{"validate", {"log", "per_request"}, ""},
+constexpr std::array<ResultKind, 8> kKinds{{{"validate", {"log", "per_request"}, ""},
+                                            {"plan", {"configurations", "pareto_front"}, "configurations"},
+                                            {"advise", {"configurations", "rank_checks"}, "configurations"},
                                             {"sweep", {"axes", "points"}, "points"},
                                             {"compare", {"baseline", "runs"}, "runs"},
                                             {"search", {"searches", "goal"}, "searches"},
@@ -43,7 +45,8 @@ constexpr std::array<ResultKind, 6> kKinds{{{"validate", {"log", "per_request"},
                                             {"run", {"setup", "metrics"}, ""}}};
 
 /// Metrics of a point that the page shows.
-const std::set<std::string, std::less<>> kShownMetrics{"goodput_requests_per_s",
+const std::set<std::string, std::less<>> kShownMetrics{"cost_per_million_output_tokens",
+                                                       "goodput_requests_per_s",
                                                        "request_throughput_per_s",
                                                        "output_throughput_tokens_per_s",
                                                        "mean_ttft_ms",
@@ -77,7 +80,8 @@ const ResultKind* kind_of(const PageResult& result, const Json& json, std::vecto
   const auto fits = [&](const ResultKind& one) { return std::ranges::all_of(one.keys, has); };
   const auto* const kind = std::ranges::find_if(kKinds, fits);
   if (kind == kKinds.end()) {
-    problems.push_back({"this is no result of run, sweep, compare, search, reproduce or validate", result.name,
+    problems.push_back({"this is no result of run, sweep, compare, search, advise, plan, reproduce or validate",
+                        result.name,
                         "give a result.json, sweep.json or comparison.json of -o DIR, or what --json prints"});
     return nullptr;
   }
@@ -134,6 +138,11 @@ void slim(std::string_view kind, Json& json) {
       if (run.contains("differences")) keep_shown(run["differences"]);
     }
     json.erase("perturbation");
+  } else if (kind == "advise" || kind == "plan") {
+    for (Json& one : json["configurations"]) {
+      keep_shown(one["metrics"]);
+      if (one.contains("fleet")) keep_shown(one["fleet"]["metrics"]);
+    }
   } else if (kind == "search") {
     for (Json& one : json["searches"]) {
       thin(one["probes"]);

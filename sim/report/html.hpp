@@ -6,7 +6,8 @@
 
 namespace spillway {
 
-/// A result as its command writes it in JSON: of run, sweep, compare, search, reproduce or validate.
+/// A result as its command writes it in JSON: of run, sweep, compare, search, advise, plan, reproduce or
+/// validate.
 struct PageResult {
   std::string name;         // as the user named it: a file, or the command
   std::string json;         // the result

@@ -99,7 +99,7 @@ TEST_F(Advise, SaysWhatItPrunesAndWhatCannotRun) {
   const auto result = advise({"policy=vllm,deepspeed,expert-cache"});
   ASSERT_EQ(result.code, 0) << result.err;
   EXPECT_THAT(result.out, HasSubstr("Cannot run   expert-cache"));
-  EXPECT_THAT(result.out, HasSubstr("deepspeed"));
+  EXPECT_THAT(result.out, HasSubstr("there at once: deepspeed"));
   EXPECT_THAT(result.out, HasSubstr("not checked for steady state"));
   EXPECT_THAT(result.out, HasSubstr("vllm serve MODEL"));
 }
@@ -134,6 +134,7 @@ TEST_F(PlanCommand, FindsFleetsAndTheirFront) {
     for (const json& other : plan["configurations"]) {
       if (!other.contains("fleet") || !other["fleet"]["holds"].get<bool>()) continue;
       const json& fleet = other["fleet"];
+      EXPECT_EQ(fleet["gpus"], fleet["replicas"].get<int>() * other["gpus"].get<int>());
       const double ttft = fleet["metrics"]["p99_ttft_ms"]["value"];
       const double tpot = fleet["metrics"]["mean_tpot_ms"]["value"];
       const bool beats = fleet["gpus"] < one["gpus"] && ttft < one["p99_ttft_ms"].get<double>() &&

@@ -11,6 +11,7 @@
 
 #include "hwmodels/catalog.hpp"
 #include "sim/cli/arguments.hpp"
+#include "sim/cli/page_file.hpp"
 #include "sim/cli/progress.hpp"
 #include "sim/cli/simulate/compare_command.hpp"
 #include "sim/cli/simulate/search_command.hpp"
@@ -109,6 +110,7 @@ AdviceTask task_of(const AdviseOptions& options, const std::vector<std::string>&
 
 /// How the result is written.
 struct Writers {
+  const char* command;
   const char* file;
   std::string (*json)(const Advice&);
   std::string (*csv)(const Advice&);
@@ -127,6 +129,7 @@ ExitCode carry_out(const AdviseOptions& options, AdviceTask task, const Writers&
   }
   const std::unique_ptr<ResultStore> store =
       options.directory.empty() ? nullptr : std::make_unique<ResultStore>(options.directory);
+  PageFile page(options.html);
   StepsProgressLine progress(options.progress == "auto");
   PointRunner runner({.jobs = options.jobs, .store = store.get(), .stop = &stop_on_interrupt()});
   Adviser adviser(std::move(task), runner,
@@ -145,6 +148,7 @@ ExitCode carry_out(const AdviseOptions& options, AdviceTask task, const Writers&
     return adviser.failure()->code;
   }
   if (store) store->write(write.file, write.json(advice));
+  if (page.wanted()) page.write({.name = write.command, .json = write.json(advice)});
   print_result(options.format == "csv"    ? write.csv(advice)
                : options.format == "json" ? write.json(advice)
                                           : write.table(advice));
@@ -159,7 +163,7 @@ ExitCode advise(const AdviseOptions& options) {
   const std::vector<Assignment> given = given_arguments(arguments, options.slos, repeated);
   add_unless_given(given, {"policy", "policy.name"}, "policy=all", arguments);
   return carry_out(options, task_of(options, arguments, "advice"),
-                   {"advice.json", to_advice_json, to_advice_csv, to_advice_table},
+                   {"advise", "advice.json", to_advice_json, to_advice_csv, to_advice_table},
                    [](const Advice& advice) { return advice.winner() != nullptr; });
 }
 
@@ -175,11 +179,12 @@ ExitCode plan(const PlanOptions& options) {
     throw ConfigError("a plan needs the rate to serve", "arguments", "give it, as in workload.rate=50");
   }
   task.prune = task.tune = task.explain = false;
-  return carry_out(
-      options, std::move(task), {"plan.json", to_plan_json, to_plan_csv, to_plan_table}, [](const Advice& advice) {
-        return std::ranges::any_of(advice.configurations,
-                                   [](const AdvisedConfiguration& one) { return one.fleet && one.fleet->holds; });
-      });
+  return carry_out(options, std::move(task), {"plan", "plan.json", to_plan_json, to_plan_csv, to_plan_table},
+                   [](const Advice& advice) {
+                     return std::ranges::any_of(advice.configurations, [](const AdvisedConfiguration& one) {
+                       return one.fleet && one.fleet->holds;
+                     });
+                   });
 }
 
 }  // namespace spillway::cli

@@ -390,6 +390,76 @@
         one.probes.map((probe) => [label(one), probe.value, probe.holds ? 'met' : 'not met', probe.reason])), [3])];
   };
 
+  // --- decisions -----------------------------------------------------------------------------------------------
+  const short = (label) => label.split(' ').map((one) => one.slice(one.indexOf('=') + 1)).join(' ') || 'this configuration';
+  const settingsOf = (one) => Object.entries(one.settings).filter(([key, text]) => key !== 'tensor_parallel' || text !== '1')
+      .map(([key, text]) => `${key}=${text}`).join(' ') || 'as given';
+  const perGpu = (one) => one.capacity_requests_per_s / one.gpus;
+  const rest = (r) => {
+    const of = (standing) => r.configurations.filter((one) => one.standing === standing);
+    return [
+      of('pruned').length ? [el('h3', {}, 'Pruned'), table('These cannot win, so their capacities were not searched.',
+          ['Configuration', 'requests/s per GPU with all requests there at once'],
+          of('pruned').map((one) => [short(one.configuration), one.ceiling_requests_per_s / one.gpus]))] : null,
+      of('misses').length ? [el('h3', {}, 'No rate meets the SLOs'),
+        list(of('misses').map((one) => `${short(one.configuration)}: ${one.reason}`))] : null,
+      of('impossible').length ? [el('h3', {}, 'Cannot run'),
+        list(of('impossible').map((one) => `${short(one.configuration)}: ${one.reason}`))] : null];
+  };
+  const trusted = (rows) => notes([], [...new Set(rows.flatMap((one) => one.trust.validity))]);
+  const advise = (r) => {
+    const ranked = r.configurations.filter((one) => one.standing === 'ranked');
+    const winner = ranked[0];
+    const dependence = [
+      ...r.crossovers.map((one) => `${one.quantity}: ${short(one.below)} leads below ${figure(one.at)} ${one.unit}, ` +
+        `${short(one.above)} above (now ${figure(one.now)}).`),
+      ...r.steady_leads.map((one) => `${one.quantity}: ${short(one.leader)} leads from ${figure(one.from)} to ` +
+        `${figure(one.to)} ${one.unit} (now ${figure(one.now)}).`),
+      ...r.rank_checks.map((one) => `${short(one.rival)} overtakes under ${one.overtaken_under.length} of ` +
+        `${one.perturbations} changes of times by ${percent(r.perturbation)}, and is equal under ${one.ties}.`),
+      ...r.least_memory.map((one) => `${one.key}=${one.value} is enough for ${percent(one.share_of_capacity)} of the rate.`)];
+    return [el('h2', {}, 'Advice'),
+      terms([['SLOs', r.conditions.join(' and ')], ['Precision', percent(r.tolerance)],
+        ['Steady state', r.steady_state ? 'checked' : 'not checked (--quick)'],
+        ['Rate', r.rate_per_s === null ? null : `${figure(r.rate_per_s)} requests/s`]]),
+      winner ? [el('p', {class: 'lead'}, `${short(winner.configuration)}, ${settingsOf(winner)}: ` +
+        `${figure(winner.capacity_requests_per_s)} requests/s on ${figure(winner.gpus)} GPU${winner.gpus === 1 ? '' : 's'}.`),
+      el('p', {}, winner.bottleneck), el('p', {}, winner.engine_flags || 'No release of an engine is known to have this policy.')]
+        : el('p', {class: 'lead'}, 'Nothing meets the SLOs.'),
+      chart({title: 'Requests/s per GPU under the SLOs', labels: ranked.map((one) => short(one.configuration)),
+        y: 'Requests/s per GPU', series: [{name: 'capacity', points: ranked.map((one, i) => [i, perGpu(one)])}],
+        none: 'nothing meets the SLOs'}),
+      ranked.length ? table('The ranking.', ['Configuration', 'settings', 'GPUs', 'req/s', 'p99 TTFT ms', 'TPOT ms', 'host GB',
+        'replicas', 'limited by'], ranked.map((one) => [short(one.configuration), settingsOf(one), one.gpus,
+        one.capacity_requests_per_s, value(one.metrics, 'p99_ttft_ms'), value(one.metrics, 'mean_tpot_ms'),
+        one.host_bytes / 1e9, one.fleet ? one.fleet.replicas : null, one.resource]), [1, 8]) : null,
+      dependence.length ? [el('h3', {}, 'What the ranking depends on'), list(dependence)] : null,
+      rest(r), trusted(ranked)];
+  };
+  const plan = (r) => {
+    const fleets = r.configurations.filter((one) => one.fleet && one.fleet.holds);
+    const best = new Map(r.pareto_front.map((one) => [one.configuration, one]));
+    const priced = fleets.length > 0 && fleets.every((one) => value(one.fleet.metrics, 'cost_per_million_output_tokens') !== null);
+    const cost = (one) => (priced ? value(one.fleet.metrics, 'cost_per_million_output_tokens') : one.fleet.gpus);
+    const label = priced ? 'Cost per million output tokens' : 'GPUs';
+    const against = (key, name) => chart({title: `${name} against ${label.toLowerCase()}`, x: label, y: `${name} (ms)`, xAxis: 'free',
+      series: [['Pareto front', true], ['other fleets', false]].map(([series, onFront]) => ({name: series, dots: true,
+        points: fleets.filter((one) => best.has(one.configuration) === onFront)
+            .map((one) => [cost(one), value(one.fleet.metrics, key)])})),
+      table: [`${name} of each fleet.`, ['Fleet', label, 'ms'], fleets.map((one) => [short(one.configuration), cost(one),
+        value(one.fleet.metrics, key)])], none: 'no fleet meets the SLOs'});
+    return [el('h2', {}, `Plan for ${figure(r.rate_per_s)} requests/s`),
+      terms([['SLOs', r.conditions.join(' and ')], ['Steady state', r.steady_state ? 'checked' : 'not checked (--quick)']]),
+      grid(against('p99_ttft_ms', 'p99 TTFT'), against('mean_tpot_ms', 'mean TPOT')),
+      table('Fleets that meet the SLOs. On the front, no other one is better in cost and in both latencies.',
+          ['Fleet', 'front', 'replicas', 'GPUs', 'cost/h', 'p99 TTFT ms', 'TPOT ms'], fleets.map((one) => {
+            const front = best.get(one.configuration);
+            return [short(one.configuration), front ? 'yes' : 'no', one.fleet.replicas, one.fleet.gpus,
+              front ? front.cost_per_hour : null, value(one.fleet.metrics, 'p99_ttft_ms'), value(one.fleet.metrics, 'mean_tpot_ms')];
+          }), [1]),
+      rest(r), trusted(fleets)];
+  };
+
   // --- evidence ------------------------------------------------------------------------------------------------
   /// Lists and named values as "4, 5" and "decode 4, prompt 5".
   const text = (x) => {
@@ -474,7 +544,7 @@
   };
 
   // --- the page ------------------------------------------------------------------------------------------------
-  const kinds = {run, sweep, compare, search, reproduce, validate};
+  const kinds = {run, sweep, compare, search, advise, plan, reproduce, validate};
   for (const {kind, name, result} of results) {
     const section = el('section', {});
     if (results.length > 1) section.append(el('p', {class: 'none'}, name));
