@@ -310,7 +310,8 @@ TEST_F(RunCli, TheResolvedConfigurationGivesTheSameResult) {
   ASSERT_EQ(again.code, 0) << again.err;
   EXPECT_EQ(again.out, first.out);
   EXPECT_EQ(read_file(file("a/config.resolved.json")), read_file(file("b/config.resolved.json")));
-  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(file("a")), std::filesystem::directory_iterator()), 2);
+  EXPECT_EQ(read_file(file("a/charts.json")), read_file(file("b/charts.json")));
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(file("a")), std::filesystem::directory_iterator()), 3);
 
   const json result = json::parse(first.out);
   EXPECT_EQ(result["config"], json::parse(read_file(file("a/config.resolved.json"))));
@@ -657,7 +658,8 @@ TEST_F(RunCli, WithoutAKnownCommandTheCommandsAreNamed) {
   for (const auto& [arguments, what, fix] : std::vector<std::tuple<std::vector<std::string>, std::string, std::string>>{
            {{},
             "A subcommand is required",
-            "commands: run, sweep, compare, search, place, merge, list, explain, config, trace, calibrate, validate, "
+            "commands: run, sweep, compare, search, place, merge, list, explain, config, report, trace, calibrate, "
+            "validate, "
             "reproduce, completion; see spillway --help"},
            {{"help"}, "unknown command \"help\"", "did you mean \"--help\"?"},
            {{"rnu", "seed=2"}, "unknown command \"rnu\"", "did you mean \"run\"?"},
