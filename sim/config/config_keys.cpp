@@ -414,7 +414,7 @@ void add_experts(std::vector<Parameter>& table) {
       .doc =
           "Kinds of requests, each of which has popular experts of its own. A request's kind follows "
           "from its number at its instance. Default: what the policy assumes (8 where it tells requests apart), else 1",
-      .source = "8: assumed (shared/experts.md, 8.3); no measurement was found"};
+      .source = "8: assumed (hwmodels/README.md, Experts); no measurement was found"};
   patterns.quiet_default = true;
   table.push_back(std::move(patterns));
 }
