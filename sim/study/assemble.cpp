@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "hwmodels/engine_quantization.hpp"
+#include "hwmodels/expected_error.hpp"
 #include "hwmodels/kv_capacity.hpp"
 #include "hwmodels/models/attending_model.hpp"
 #include "hwmodels/models/execution_models.hpp"
@@ -98,6 +99,11 @@ class Assembler {
   }
   [[nodiscard]] std::int64_t kv_dtype_bytes() const { return hwmodels::kv_dtype_bytes(text("memory.kv_dtype"), llm_); }
   void warn(std::string warning) { assembly_.warnings.push_back(std::move(warning)); }
+  /// A warning that says what is estimated, and how well.
+  void warn_of_accuracy(const std::string& warning) {
+    assembly_.setup.accuracy.push_back(warning);
+    warn(warning);
+  }
 
   /// Attention on the CPU, for a policy that has it.
   [[nodiscard]] std::optional<hwmodels::CpuAttention> cpu_attention() const {
@@ -363,7 +369,7 @@ class Assembler {
     const auto problem = hwmodels::apply_quantization(text("engine.quantization"), hardware_.gpu, llm_);
     if (problem) return problems_.add(problem->what, problem->where, problem->fix);
     for (const std::string& warning : hwmodels::quantization_warnings(hardware_.gpu, llm_, kv_dtype_bytes())) {
-      warn(warning);
+      warn_of_accuracy(warning);
     }
   }
 
@@ -605,10 +611,11 @@ class Assembler {
 
   void warn_of_experts() {
     if (llm_.latent) {
-      warn(fmt::format("the latent attention of {} is a roofline: no kernel of it is measured", llm_.file.name));
+      warn_of_accuracy(
+          fmt::format("the latent attention of {} is a roofline: no kernel of it is measured", llm_.file.name));
     }
     if (const auto& choice = assembly_.instance.experts) {
-      warn(fmt::format(
+      warn_of_accuracy(fmt::format(
           "which experts are used is drawn: {}{:g}% of a sequence's experts are kept from token to token "
           "beyond chance (experts.locality)",
           choice->shares.empty() ? fmt::format("popularity falls as rank^-{:g} (experts.skew), ", choice->skew)
@@ -617,7 +624,7 @@ class Assembler {
       return;
     }
     if (!llm_.experts || text("expert_load") != "balanced") return;
-    warn(
+    warn_of_accuracy(
         "every token chooses its experts at random, all alike (expert_load=balanced). Routers of real models prefer "
         "some "
         "experts: expert_load=power_law:1.2 shows what that changes");
@@ -671,7 +678,7 @@ class Assembler {
     if (streams) return model && lay_out(given);
     if (given) return take_given_memory();
     kv.gpu_blocks = capacity_.blocks;
-    warn(hwmodels::kv_estimate_warning(capacity_, engine_));
+    warn_of_accuracy(hwmodels::kv_estimate_warning(capacity_, engine_));
     return true;
   }
 
@@ -884,7 +891,7 @@ class Assembler {
     if (policy().engine_flags) assembly_.setup.engine_flags = policy().engine_flags(settings(), layout.chosen);
     if (policy().layer_copies) assembly_.setup.layer_copies = hwmodels::layer_copies_text(hardware_.gpu);
     deployment.chosen = layout.chosen;
-    if (!given && capacity_.blocks > Blocks(0)) warn(hwmodels::kv_estimate_warning(capacity_, engine_));
+    if (!given && capacity_.blocks > Blocks(0)) warn_of_accuracy(hwmodels::kv_estimate_warning(capacity_, engine_));
     return true;
   }
 
@@ -1087,6 +1094,9 @@ class Assembler {
     setup.expert_exchange = hwmodels::exchange_text(hardware_.gpu, llm_, engine_, parallelism(),
                                                     expert_setting().exchange, setup.latency_model == "fitted");
     gpu.error = hwmodels::validity_text(hardware_.gpu, setup.latency_model);
+    setup.expected_error =
+        (hardware_.gpu.borrowed ? hwmodels::borrowed_text(*hardware_.gpu.borrowed) + "; " : std::string()) +
+        hwmodels::expected_error_text(hwmodels::expected_error(hardware_.gpu, setup.latency_model));
     if (setup.latency_model == "fitted") {
       gpu.error = hwmodels::validity_of_parts(hardware_.gpu, llm_, parallelism(), expert_setting().kernel) + gpu.error;
     }
@@ -1154,7 +1164,8 @@ class Assembler {
         });
     if (assembly_.setup.engine_calibrated) return;
     const bool says_so = file.error.starts_with("uncalibrated");
-    warn(fmt::format("engine {}: {}{}", file.name, says_so ? "" : "its CPU times are not calibrated: ", file.error));
+    warn_of_accuracy(
+        fmt::format("engine {}: {}{}", file.name, says_so ? "" : "its CPU times are not calibrated: ", file.error));
   }
 
   /// A user who gives a profile with an engine's layers expects the run to use them: warn when it cannot.

@@ -342,6 +342,7 @@ class KindsAssembler {
     setup.engine = engines.joined();
     setup.policy = policies.joined();
     setup.latency_model = latency_models.joined();
+    setup.expected_error = assembly_.kinds.front().assembly.setup.expected_error;
     setup.hardware = hardware_.file().name;
     setup.gpu = hardware_.gpu.file.name;
     setup.servers = 1;
@@ -386,7 +387,9 @@ class KindsAssembler {
           if (std::ranges::count(other.assembly.warnings, warning) > 0) names.push_back(other.name);
         }
         const bool of_all = names.size() == assembly_.kinds.size();
-        warn(of_all ? warning : fmt::format("{}: {}", fmt::join(names, ", "), warning));
+        const std::string whole = of_all ? warning : fmt::format("{}: {}", fmt::join(names, ", "), warning);
+        if (std::ranges::count(kind.assembly.setup.accuracy, warning) > 0) assembly_.setup.accuracy.push_back(whole);
+        warn(whole);
       }
     }
   }

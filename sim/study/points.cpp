@@ -81,6 +81,8 @@ RangeUse read_range(const Json& json) {
 
 Trust read_trust(const Json& json) {
   Trust trust;
+  trust.expected_error = json.at("setup").value("expected_error", std::string());
+  trust.accuracy = json.value("warnings_of_accuracy", std::vector<std::string>());
   for (const Json& entry : json.at("validity")) {
     trust.validity.push_back(
         fmt::format("{}: {}", entry.at("role").get<std::string>(), entry.at("error").get<std::string>()));

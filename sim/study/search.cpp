@@ -115,9 +115,10 @@ Search::Search(PointGrid grid, Parameter key, Criterion criterion, SearchReport 
       runner_(runner) {}
 
 bool Search::run() {
+  report_.axes = grid_.grid.keys();
   std::vector<Running> searches;
   for (std::int64_t i = 0; i < grid_.grid.size(); ++i) {
-    report_.edges.push_back({.label = grid_.grid.label(i)});
+    report_.edges.push_back({.label = grid_.grid.label(i), .axis_values = grid_.grid.values(i)});
     searches.push_back({static_cast<std::size_t>(i), std::nullopt, EdgeSearch(settings_)});
   }
   if (!finish(searches)) return false;
