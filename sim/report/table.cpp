@@ -43,6 +43,7 @@ class Table {
     lines_.blank();
     kinds();
     rates();
+    costs();
     slos();
     use();
     locality();
@@ -294,6 +295,18 @@ class Table {
     lines_.add("Throughput", fmt::format("{} requests/s, {} output tokens/s, {} total tokens/s over {} s",
                                          show("request_throughput_per_s"), show("output_throughput_tokens_per_s"),
                                          show("total_throughput_tokens_per_s"), show("duration_s")));
+  }
+
+  void costs() {
+    const Setup& setup = result_.setup;
+    if (!setup.price.empty()) {
+      lines_.add("Cost",
+                 fmt::format("{} per million output tokens; {}", show("cost_per_million_output_tokens"), setup.price));
+    }
+    if (setup.power_watts) {
+      lines_.add("Energy", fmt::format("{} kWh per million output tokens; {:g} W per GPU",
+                                       show("energy_kwh_per_million_output_tokens"), *setup.power_watts));
+    }
   }
 
   void slos() {

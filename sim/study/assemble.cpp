@@ -49,6 +49,7 @@ class Assembler {
   Assembly build() {
     const bool hardware = load_hardware();
     read_slos(assembly_, problems_);
+    if (hardware) problems_.attempt([&] { read_prices(); });
     if (hardware && hardware_.host) {
       hardware_.gpu.host_copy = BytesPerSecond(hwmodels::host_share(*hardware_.host, gpus_of_host()).copy_bandwidth);
     }
@@ -103,6 +104,10 @@ class Assembler {
   void warn_of_accuracy(const std::string& warning) {
     assembly_.setup.accuracy.push_back(warning);
     warn(warning);
+  }
+
+  void read_prices() {
+    assembly_.prices = spillway::read_prices(settings(), hardware_.file().name, hardware_.gpu.file.name);
   }
 
   /// Attention on the CPU, for a policy that has it.
@@ -1110,6 +1115,8 @@ class Assembler {
       assembly_.inputs.push_back({"tokenizer", file.path, file.sha256, "splits texts into tokens", ""});
     }
     add_events_file(assembly_);
+    assembly_.prices.gpus = lenders_.gpus_taken(gpus_each()) * assembly_.instance.replicas;
+    describe_prices(assembly_);
     check_host_memory();
     warn_of_experts();
     warn_of_unused_gpus();
@@ -1279,6 +1286,16 @@ void read_slos(Assembly& assembly, Problems& problems) {
   std::vector<Problem> found;
   assembly.run_slos = parse_conditions(settings.get<std::string>("slo.run"), "slo.run", false, found);
   problems.add_all(found);
+}
+
+void describe_prices(Assembly& assembly) {
+  assembly.setup.price = price_text(assembly.prices);
+  assembly.setup.power_watts = assembly.prices.watts;
+  const Settings& settings = assembly.config.settings;
+  if (!settings.has(kPriceKey)) return;
+  const auto& file = settings.get<std::string>(kPriceKey);
+  if (!is_price_file(file)) return;
+  assembly.inputs.push_back({"prices", file, file_sha256(file), "what a GPU costs per hour", ""});
 }
 
 void add_events_file(Assembly& assembly) {

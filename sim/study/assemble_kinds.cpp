@@ -49,6 +49,8 @@ class KindsAssembler {
     }
     refuse_pools(entries);
     load_server(listed);
+    problems_.attempt(
+        [&] { assembly_.prices = read_prices(settings(), hardware_.file().name, hardware_.gpu.file.name); });
     problems_.throw_if_any();
     for (const InstanceEntry& entry : entries) (entry.lends ? lending_gpus_ : serving_gpus_) += std::ssize(entry.gpus);
     add_kinds(entries);
@@ -360,6 +362,8 @@ class KindsAssembler {
       if (setup.max_model_len == Tokens(0) || longest < setup.max_model_len) setup.max_model_len = longest;
     }
     add_events_file(assembly_);
+    assembly_.prices.gpus = serving_gpus_ + lending_gpus_;
+    describe_prices(assembly_);
     add_warnings();
     const std::int64_t unused = hardware_.server->gpus - serving_gpus_ - lending_gpus_;
     if (unused > 0) {

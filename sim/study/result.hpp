@@ -63,6 +63,8 @@ struct Setup {
   std::string layer_terms;                          // how the policy chose the deployment, one line
   std::optional<EngineFlags> engine_flags{};        // the engine's command line that does the same
   std::string layer_copies;  // what copies the layers, and the figures of which GPU; empty: the policy has no choice
+  std::string price{};       // "2.5 per GPU and hour, 8 GPUs"; empty: the run has no price
+  std::optional<double> power_watts{};  // of each GPU
   Bytes weights{};                      // per GPU
   bool kv_computed = false;             // false: memory.gpu_kv was given
   std::string kv_terms;                 // how the size of the KV cache was computed, one line

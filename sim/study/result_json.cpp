@@ -29,6 +29,8 @@ Json names_json(const Setup& setup) {
             {"workload", setup.workload},
             {"requests", setup.requests},
             {"skipped_rows", setup.skipped_rows}};
+  if (!setup.price.empty()) json["price"] = setup.price;
+  if (setup.power_watts) json["power_watts"] = *setup.power_watts;
   return json;
 }
 

@@ -1,4 +1,4 @@
-// What fits a screen: names as people write them, one line of validity, tables of 100 columns, short help.
+// What fits a screen: names as people write them, one line of validity, tables of 100 columns, short help, prices.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -96,10 +96,11 @@ TEST_F(ScreenTest, BorrowedKernelsAndWarningsThatChangeTheAnswerAreSaid) {
 TEST_F(ScreenTest, ComparisonsAndSearchesFitTheScreen) {
   const Output compared =
       spillway({"compare", "policy=vllm,tensorrt-llm,orca", "workload.rate=8", "workload.requests=60", "--slo",
-                "ttft_ms<500,p99_itl_ms<100", "--progress", "off"});
+                "ttft_ms<500,p99_itl_ms<100", "hardware.price_per_hour=2", "--progress", "off"});
   EXPECT_EQ(compared.code, 0) << compared.err;
   EXPECT_LE(widest(compared.out), 100U);
-  EXPECT_THAT(compared.out, AllOf(HasSubstr("req/s"), HasSubstr("mean TTFT"), Not(HasSubstr("throughput_\n"))));
+  EXPECT_THAT(compared.out, AllOf(HasSubstr("req/s"), HasSubstr("mean TTFT"), HasSubstr("cost per"),
+                                  Not(HasSubstr("throughput_\n"))));
   const Output searched =
       spillway({"search", "policy=vllm,sarathi", "--max", "workload.rate", "--slo", "p99_ttft_ms<1000", "--tolerance",
                 "20%", "workload.requests=60", "replications=1"});
@@ -156,6 +157,53 @@ TEST_F(ScreenTest, AFlagThatIsAKeyIsAnsweredWithTheKey) {
   EXPECT_THAT(answer({"--rate"}), HasSubstr("did you mean workload.rate=VALUE?"));
   EXPECT_THAT(answer({"--rate", "policy=pie"}), HasSubstr("did you mean workload.rate=VALUE?"));
   EXPECT_THAT(answer({"--formt", "csv"}), HasSubstr("did you mean \"--format\"?"));
+}
+
+TEST_F(ScreenTest, APriceGivesCostAndAPowerGivesEnergy) {
+  const auto json_of = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), {"run", "workload.requests=50", "--json"});
+    return nlohmann::json::parse(spillway(more).out);
+  };
+  const auto plain = json_of({});
+  EXPECT_FALSE(plain.at("metrics").contains("cost_per_million_output_tokens"));
+  EXPECT_FALSE(plain.at("config").contains("hardware.price_per_hour"));
+  const auto priced = json_of({"hardware.price_per_hour=2.5", "hardware.power_watts=700", "replicas=2"});
+  // Two GPUs at 2.5 per hour, and of 700 W, over the tokens of an hour.
+  const double per_hour = priced.at("metrics").at("output_throughput_tokens_per_s").at("value").get<double>() * 3600.0;
+  EXPECT_DOUBLE_EQ(priced.at("metrics").at("cost_per_million_output_tokens").at("value").get<double>(),
+                   5.0 / per_hour * 1e6);
+  EXPECT_DOUBLE_EQ(priced.at("metrics").at("energy_kwh_per_million_output_tokens").at("value").get<double>(),
+                   1.4 / per_hour * 1e6);
+  const Output table = spillway({"run", "workload.requests=50", "hardware.price_per_hour=2.5"});
+  EXPECT_THAT(line_with(table.out, "Cost"), HasSubstr("per million output tokens; 2.5 per GPU and hour, 1 GPU"));
+}
+
+TEST_F(ScreenTest, AFileOfPricesIsAnInputOfTheRun) {
+  write_text(file("prices.json"),
+             R"({"prices": [{"hardware": "H100", "price_per_hour": 2.5, "date": "2026-01-02", "source": "list"}]})");
+  const Output run = spillway({"run", "workload.requests=50", "hardware.price_per_hour=prices.json", "--json"});
+  EXPECT_EQ(run.code, 0) << run.err;
+  const auto json = nlohmann::json::parse(run.out);
+  EXPECT_EQ(json.at("setup").at("price"), "2.5 per GPU and hour, 1 GPU (list, 2026-01-02)");
+  EXPECT_THAT(json.at("inputs").dump(), HasSubstr("prices.json"));
+  const Output other = spillway({"run", "hardware=a10g", "hardware.price_per_hour=prices.json"});
+  EXPECT_EQ(other.code, 3);
+  EXPECT_THAT(other.err, HasSubstr("no price of a10g-24gb"));
+  EXPECT_THAT(other.err, HasSubstr("the file has prices of h100-80gb-sxm"));
+  for (const char* bad : {"hardware.price_per_hour=free", "hardware.price_per_hour=0", "hardware.power_watts=0",
+                          "hardware.power_watts=many"}) {
+    EXPECT_EQ(spillway({"run", bad}).code, 2) << bad;
+  }
+  EXPECT_EQ(spillway({"run", "hardware.price_per_hour=./none.json"}).code, 3);
+}
+
+TEST_F(ScreenTest, SweepsShowTheCost) {
+  const Output swept = spillway(
+      {"sweep", "policy=vllm,sarathi", "workload.requests=50", "hardware.price_per_hour=2", "--format", "csv"});
+  EXPECT_THAT(lines_of(swept.out).at(0), HasSubstr("cost_per_million_output_tokens"));
+  const Output found = spillway({"run", "workload.requests=50", "hardware.price_per_hour=2", "--fail-if",
+                                 "cost_per_million_output_tokens>0.0001"});
+  EXPECT_EQ(found.code, 5);
 }
 
 }  // namespace

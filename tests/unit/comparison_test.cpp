@@ -97,8 +97,8 @@ TEST(BetterDirection, EveryNameIsAMetric) {
   }
   // The last five: history of conversations (3) and suspensions (2), the connector (5), its disk (3), exposed copies,
   // clusters (4), requests that are paged out, a coordinated bus (4), hits of
-  // experts, alone and beside a policy that streams KV (2).
-  EXPECT_EQ(directed, 8U + 8U + 5U + 5U + 3U + 1U + 4U + 1U + 4U + 2U);
+  // experts, alone and beside a policy that streams KV (2), cost and energy (2).
+  EXPECT_EQ(directed, 8U + 8U + 5U + 5U + 3U + 1U + 4U + 1U + 4U + 2U + 2U);
   EXPECT_FALSE(better_direction("duration_s"));
   EXPECT_FALSE(better_direction(""));
 }
