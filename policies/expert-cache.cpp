@@ -2,7 +2,7 @@
 // the CPU or awaited.
 //
 // Source: proposals, no released engine: ggml-org/llama.cpp PR 27861 (the CPU computes misses, few uploads per layer
-// and step), vllm-project/vllm PR 37190 and RFC 38256 (misses are awaited); shared/experts.md, 8.5.
+// and step), vllm-project/vllm PR 37190 and RFC 38256 (misses are awaited).
 //
 //   miss=cpu    the CPU computes what is missing. When its outputs are back, up to policy.uploads of it, those with the
 //               most tokens first, are copied, each to the slot of the least recently used expert. Until a copy has

@@ -1,8 +1,8 @@
 // Fiddler: the most popular experts stay on the GPU; of the others, each is computed by the CPU or copied, whichever is
 // faster for its tokens.
 //
-// Source: Kamahori et al., Fiddler, arXiv 2402.07033; efeslab/fiddler (227715b), src/fiddler/mixtral.py. Rules as in
-// shared/experts.md, 8.4; the rule of the choice is known from summaries of the paper.
+// Source: Kamahori et al., Fiddler, arXiv 2402.07033; efeslab/fiddler (227715b), src/fiddler/mixtral.py. The
+// rule of the choice is known from summaries of the paper.
 //
 //   placement   as many experts of all layers as fit, in order of their popularity; they never move
 //   choice      s tokens use an expert that is not on the GPU: the CPU computes them in alpha s. If that is more than

@@ -1,7 +1,7 @@
 // KTransformers: some experts of each layer on the GPU, the others on the CPU at the same time.
 //
 // Source: kvcache-ai/ktransformers (95009ea6), kt-kernel/python/experts_base.py and doc/en/AMX.md; sgl-project/sglang
-// (0ba3cdd), layers/moe/kt_ep_wrapper.py; rules as in shared/experts.md, 8.1.
+// (0ba3cdd), layers/moe/kt_ep_wrapper.py; hwmodels/README.md, "Experts".
 //
 //   placement   G experts of each layer on the GPU, by policy.placement: the first ones, the most popular ones, or all
 //               experts of the first layers as far as G experts a layer go

@@ -2,7 +2,7 @@
 // the experts that they use to the GPU.
 //
 // Source: ggml-org/llama.cpp, common/common.h (0010882; which tensors --n-cpu-moe names), ggml-backend.cpp (0054c01;
-// where an operation runs), ggml-cuda.cu (0010882; GGML_OP_OFFLOAD_MIN_BATCH); rules as in shared/experts.md, 8.1.
+// where an operation runs), ggml-cuda.cu (0010882; GGML_OP_OFFLOAD_MIN_BATCH); hwmodels/README.md, "Experts".
 //
 //   placement   the experts of the first N layers by number are on the host. Layers without experts count, and match
 //               nothing. Routers, shared experts, attention and norms are on the GPU.
@@ -165,7 +165,7 @@ PolicyInfo info() {
       pageable_parameter(),
       cpu_efficiency_parameter("0.6",
                                "slope of gpt-oss-20b by --n-cpu-moe on dual-channel DDR4-3200: 32 of 51 GB/s (a "
-                               "third party's measurement, shared/experts.md 8.8)"),
+                               "third party's measurement; hwmodels/README.md)"),
       host_memory_parameter()};
   for (Parameter& parameter : cpu_call_parameters()) info.parameters.push_back(std::move(parameter));
   info.engine_defaults = [](const Settings&) {

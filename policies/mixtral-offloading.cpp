@@ -2,7 +2,7 @@
 // are guessed and loaded ahead.
 //
 // Source: Eliseev and Mazur, arXiv 2312.17238; dvmazur/mixtral-offloading (ce54518), src/expert_cache.py and
-// build_model.py; rules as in shared/experts.md, 8.2, whose marks say what is known from summaries only.
+// build_model.py. The paper's prefetch is known from summaries only (hwmodels/README.md, "Experts").
 //
 //   slots       K experts of each layer, at first those with the highest numbers. Four shared buffers beside them. With
 //               fewer slots than a token uses experts, those of one layer evict each other

@@ -2,7 +2,7 @@
 // loaded ahead, and which leave.
 //
 // Source: Xue et al., arXiv 2401.14361 (4.5 to 5.2); EfficientMoE/MoE-Infinity (d617801), moe_infinity/models and
-// core/parallel/expert_dispatcher.cpp; rules as in shared/experts.md, 8.3.
+// core/parallel/expert_dispatcher.cpp; hwmodels/README.md, "Experts".
 //
 //   history     the use of experts by earlier requests is stored as matrices, layers by experts. The one that is
 //               nearest to what a request has used so far predicts the rest. Here requests are of experts.patterns
@@ -308,7 +308,7 @@ PolicyInfo info() {
        .minimum = 0.0,
        .maximum = 10'000.0,
        .doc = "Layers with experts whose routers have chosen when the right history of a request is found",
-       .source = "assumed (shared/experts.md, 8.3)"},
+       .source = "assumed (hwmodels/README.md, Experts)"},
       host_memory_parameter()};
   info.make_layers = [](const PolicyContext& context) -> std::unique_ptr<LayerPolicy> {
     return std::make_unique<MoeInfinity>(context.deployment, context.settings,

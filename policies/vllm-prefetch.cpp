@@ -3,8 +3,8 @@
 //
 // Source: vllm-project/vllm, model_executor/offloader/prefetch.py (04db319): --offload-group-size,
 // --offload-num-in-group, --offload-prefetch-step, --offload-params. SGLang's offloader.py (046a9e4) does the same with
-// --offload-mode cpu, for the experts of DeepSeek models. Rules as in shared/experts.md, 8.5. Select-N proposes the
-// same with intervals from an SLO.
+// --offload-mode cpu, for the experts of DeepSeek models. Select-N proposes the same with intervals from an SLO.
+// Facts and assumptions: hwmodels/README.md, "Experts".
 //
 //   offloaded   layer l where l mod g >= g - n. The N offloaded ones are numbered j = 0, ..., N - 1
 //   slots       p on the GPU, which they take in turn. At start-up, the first p layers are there

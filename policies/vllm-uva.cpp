@@ -2,7 +2,7 @@
 // there in every iteration.
 //
 // Source: vllm-project/vllm, model_executor/offloader/uva.py and config/offload.py (00593fa): --cpu-offload-gb,
-// --cpu-offload-params; SGLang's --cpu-offload-gb copies instead. Rules as in shared/experts.md, 8.5.
+// --cpu-offload-params; SGLang's --cpu-offload-gb copies instead.
 //
 //   offloaded   layers in order, their tensors in order, whole tensors, while less than the budget is on the host. All
 //               experts of a layer are two tensors: gate with up, and down
@@ -176,7 +176,7 @@ PolicyInfo info() {
        .minimum = 0.01,
        .maximum = 1.0,
        .doc = "Bandwidth of reads in place, as a share of a copy from pinned memory",
-       .source = "assumed (shared/experts.md, 8.5); no measurement was found"},
+       .source = "assumed (hwmodels/README.md, Experts); no measurement was found"},
       offload_params_parameter("vLLM --cpu-offload-params"),
       host_memory_parameter()};
   info.make_layers = [](const PolicyContext& context) -> std::unique_ptr<LayerPolicy> {

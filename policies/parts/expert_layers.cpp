@@ -60,7 +60,7 @@ Parameter pageable_parameter() {
           .minimum = 0.01,
           .maximum = 1.0,
           .doc = "Bandwidth of a copy from memory that is not page-locked, as a share of one that is",
-          .source = "14.4 of 26.2 GB/s on one machine (a third party's measurement, shared/experts.md 8.1)"};
+          .source = "14.4 of 26.2 GB/s on one machine (a third party's measurement; hwmodels/README.md)"};
 }
 
 double pageable_slowdown(const Settings& settings) { return 1.0 / settings.get<double>(kPageable); }

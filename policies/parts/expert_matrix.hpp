@@ -21,7 +21,7 @@ struct LayerExpert {
 };
 
 /// Worth of loading an expert of `layer` while `running` runs, of `layers`: its share of its row, less for later layers
-/// (MoE-Infinity, arXiv 2401.14361, 4.5; shared/experts.md, 8.3, step 1).
+/// (MoE-Infinity, arXiv 2401.14361, 4.5).
 [[nodiscard]] constexpr double load_priority(double share, std::int32_t layer, std::int32_t running,
                                              std::int32_t layers) {
   return share * (1.0 - static_cast<double>(layer - running) / static_cast<double>(layers));

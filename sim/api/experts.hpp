@@ -109,7 +109,7 @@ struct ExpertDeployment {
   [[nodiscard]] std::int64_t all() const { return static_cast<std::int64_t>(count) * expert_layers(); }
   [[nodiscard]] Bytes all_bytes() const { return bytes * all(); }
   /// The GPU computes `experts` of them, `rows` token-expert pairs in all: their weights are read once, or their
-  /// arithmetic takes longer (shared/experts.md, 8.0). Seconds.
+  /// arithmetic takes longer. Seconds.
   [[nodiscard]] double gpu_seconds(std::int64_t experts, std::int64_t rows) const {
     return std::max(static_cast<double>(bytes.count()) * static_cast<double>(experts) / gpu_bandwidth,
                     2.0 * parameters * static_cast<double>(rows) / gpu_flops);

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include "sim/cli/about/config_command.hpp"
 #include "sim/io/output.hpp"
 
 namespace spillway::cli {
@@ -16,12 +15,11 @@ std::string examples_text(const std::vector<std::string>& examples) {
 
 void set_footer_of(CLI::App& sub, std::initializer_list<const char*> examples, std::function<std::string()> more,
                    bool keys) {
-  // Build the footer only for --help: the list of keys is long.
   sub.footer([lines = std::vector<std::string>(examples.begin(), examples.end()), more = std::move(more), keys] {
     std::string text = examples_text(lines);
     if (more) text += more() + "\n";
     text += exit_codes_help();
-    if (keys) text += "\n" + keys_help();
+    if (keys) text += "\nKeys: spillway list keys; spillway explain KEY\n";
     return text;
   });
 }

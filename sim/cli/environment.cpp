@@ -47,8 +47,8 @@ std::string environment_help() {
   for (const FlagVariable& one : flag_variables()) {
     flags += fmt::format("{}{} for {}", flags.empty() ? "" : ", ", one.variable, one.flag);
   }
-  return "Environment: SPILLWAY_<KEY> sets a key: SPILLWAY_WORKLOAD_RATE=8 is workload.rate=8. Variables override the\n"
-         "             file, arguments override variables. Flags: " +
+  return "Environment: SPILLWAY_WORKLOAD_RATE=8 is workload.rate=8. Variables override the file, arguments override\n"
+         "variables. Flags: " +
          flags + ".\n";
 }
 

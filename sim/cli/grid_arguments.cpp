@@ -8,6 +8,8 @@
 #include <utility>
 
 #include "sim/cli/arguments.hpp"
+#include "sim/config/names.hpp"
+#include "sim/core/printable.hpp"
 #include "sim/study/assemble.hpp"
 #include "sim/study/parameter_table.hpp"
 
@@ -102,7 +104,8 @@ class GridReader {
   void take(const Assignment& assignment) {
     const Parameter* parameter = find_parameter(table_, assignment.key);
     if (parameter == nullptr || assignment.empty_object) return report_faults(assignment);
-    const std::vector<std::string> values = values_of(*parameter, assignment);
+    std::vector<std::string> values = values_of(*parameter, assignment);
+    for (std::string& value : values) value = resolved_name(*parameter, value);
     if (values.size() < 2) {
       if (!values.empty()) result_.shared.push_back(with_text(assignment, values.front()));
       return;
@@ -113,6 +116,11 @@ class GridReader {
     }
     Axis axis{{parameter->name}, {}};
     for (const std::string& value : values) {
+      if (std::ranges::count(values, value) > 1) {
+        problems_.push_back({fmt::format("{}: the value {} is given twice", parameter->name, brief(value)),
+                             assignment.where, "keep one"});
+        return;
+      }
       axis.values.push_back({value});
       // Find typing errors now, not after all other points have run.
       if (value != "null") static_cast<void>(parse_value(*parameter, value, assignment.where, problems_));

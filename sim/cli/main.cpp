@@ -4,9 +4,11 @@
 #include <algorithm>
 #include <csignal>
 #include <exception>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "sim/cli/about/list.hpp"
 #include "sim/cli/commands.hpp"
 #include "sim/config/config.hpp"
 #include "sim/core/error.hpp"
@@ -23,8 +25,34 @@ const CLI::App* deepest(const CLI::App* app) {
   return app;
 }
 
+/// The key that a flag means: "--rate 8" is workload.rate=8. Empty for a flag that is no key's name.
+std::string key_for_flag(const std::string& word, std::span<char*> line) {
+  constexpr std::string_view kDashes = "--";
+  if (!word.starts_with(kDashes)) return {};
+  const std::size_t equals = word.find('=');
+  std::string name = word.substr(kDashes.size(), equals == std::string::npos ? equals : equals - kDashes.size());
+  std::ranges::replace(name, '-', '_');
+  std::string value = equals == std::string::npos ? "VALUE" : word.substr(equals + 1);
+  const auto at = std::ranges::find(line, word, [](const char* text) { return std::string(text); });
+  if (equals == std::string::npos && at != line.end() && at + 1 != line.end()) {
+    const std::string next = *(at + 1);
+    if (!next.starts_with('-') && next.find('=') == std::string::npos) value = next;
+  }
+  std::vector<std::string> keys;
+  for (const Listed& key : listed("keys")) {
+    const bool named = key.name == name || key.name.ends_with("." + name);
+    if (named && std::ranges::find(keys, key.name) == keys.end()) keys.push_back(key.name);
+  }
+  if (name.empty() || keys.empty()) return {};
+  std::string text = "did you mean ";
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    text += fmt::format("{}{}={}", i == 0 ? "" : " or ", keys[i], brief(value));
+  }
+  return text + "?  keys are written without dashes (spillway list keys); ";
+}
+
 /// Prints CLI11's usage errors like all other errors, with the nearest name.
-int usage_error(const CLI::App& app, const CLI::ParseError& error) {
+int usage_error(const CLI::App& app, const CLI::ParseError& error, std::span<char*> line) {
   const CLI::App* sub = deepest(&app);
   std::vector<std::string> names;
   for (const CLI::Option* option : sub->get_options()) {
@@ -39,6 +67,7 @@ int usage_error(const CLI::App& app, const CLI::ParseError& error) {
   std::string fix;
   const std::vector<std::string> rest = app.remaining(true);
   for (const std::string& word : rest) {
+    if (fix.empty()) fix = key_for_flag(word, line);
     if (fix.empty()) fix = suggestion(word, names);
   }
   // CLI11 reads an unknown command as an argument and then reports a missing command.
@@ -84,7 +113,7 @@ int main_guarded(int argc, char** argv) {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
-    return usage_error(app, error);
+    return usage_error(app, error, std::span(argv, static_cast<std::size_t>(argc)));
   }
   refuse_empty_values(app);
   return static_cast<int>(command());

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "sim/metrics/metrics.hpp"
+#include "sim/study/prices.hpp"
 
 namespace spillway::cli {
 
@@ -33,6 +34,10 @@ std::vector<std::string> standard_metrics(const PointGrid& arguments) {
     } else if (key.starts_with("slo.")) {
       add("goodput_requests_per_s");
       add("slo_met_fraction");
+    } else if (key == kPriceKey) {
+      add(kCostMetric);
+    } else if (key == kPowerKey) {
+      add(kEnergyMetric);
     }
   };
   for (const Assignment& one : arguments.shared) {

@@ -12,6 +12,7 @@
 
 #include "sim/api/key_owners.hpp"
 #include "sim/api/router.hpp"
+#include "sim/config/names.hpp"
 #include "sim/config/not_modelled.hpp"
 #include "sim/core/printable.hpp"
 #include "sim/core/text.hpp"
@@ -159,7 +160,10 @@ class Resolver {
       text = assignment.text.value_or(default_value);
       strongest = assignment.origin;
     }
-    return text;
+    const Parameter* parameter = find(key);
+    // The policy's own keys join the table later.
+    if (parameter == nullptr && config_.policy != nullptr) parameter = find_in(config_.policy->parameters, key);
+    return parameter == nullptr ? text : resolved_name(*parameter, text);
   }
 
   void take(const Assignment& assignment) {
@@ -230,7 +234,7 @@ class Resolver {
     ResolvedKey key{.parameter = parameter, .text = parameter.default_value};
     const auto given = given_.find(parameter.name);
     if (given != given_.end() && given->second.text) {
-      key.text = *given->second.text;
+      key.text = resolved_name(parameter, *given->second.text);
       key.origin = given->second.origin;
       key.where = given->second.where;
     }
@@ -295,6 +299,11 @@ class Resolver {
     if (lists_names(parameter, *name)) {
       problems_.push_back({fmt::format("{}: \"{}\" is more than one value", parameter.name, brief(*name)), key.where,
                            std::string(kSeveralValues)});
+      return;
+    }
+    if (const std::string names = ambiguity(parameter, *name); !names.empty()) {
+      problems_.push_back(
+          {fmt::format("{}: \"{}\" {}", parameter.name, brief(*name), names), key.where, "write one of these names"});
       return;
     }
     problems_.push_back({fmt::format("unknown {} \"{}\"", parameter.name, brief(*name)), key.where,

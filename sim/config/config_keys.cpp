@@ -414,7 +414,7 @@ void add_experts(std::vector<Parameter>& table) {
       .doc =
           "Kinds of requests, each of which has popular experts of its own. A request's kind follows "
           "from its number at its instance. Default: what the policy assumes (8 where it tells requests apart), else 1",
-      .source = "8: assumed (shared/experts.md, 8.3); no measurement was found"};
+      .source = "8: assumed (hwmodels/README.md, Experts); no measurement was found"};
   patterns.quiet_default = true;
   table.push_back(std::move(patterns));
 }
@@ -540,6 +540,28 @@ std::vector<Parameter> config_parameters(const ConfigNames& names, const std::ve
                                "GPU or server: a name or a file; with a GPU, the run uses tensor_parallel of them",
                                "Spillway: by default the GPU whose profile has the most measurements"));
   table.back().advice = names.advice_on_hardware;
+  table.push_back({.name = "hardware.price_per_hour",
+                   .type = ParameterType::text,
+                   .unit = "price of one GPU, or file",
+                   .default_value = "",
+                   .quiet_default = true,
+                   .doc =
+                       "Price of one GPU for an hour, in any currency, or a file {\"prices\": [{\"hardware\": "
+                       "\"h100-80gb-sxm\", \"price_per_hour\": 2.5, \"date\": \"2026-11-01\", \"source\": \"...\"}]} "
+                       "with the latest price of each GPU or server, also of one GPU. It gives "
+                       "cost_per_million_output_tokens",
+                   .source = "Spillway: no default, because prices differ by provider, contract and day"});
+  table.push_back({.name = "hardware.power_watts",
+                   .type = ParameterType::real,
+                   .unit = "W",
+                   .default_value = "",
+                   .minimum = 0.0,
+                   .maximum = 1e5,
+                   .above_minimum = true,
+                   .quiet_default = true,
+                   .doc = "Power of one GPU while it serves, its share of the server included if you wish. It gives "
+                          "energy_kwh_per_million_output_tokens",
+                   .source = "Spillway: no default, because no bundled profile states a measured power"});
   table.push_back(count("tensor_parallel", "GPUs", "1", 64, "GPUs that share every layer of the model",
                         "vLLM tensor_parallel_size, 1 by default"));
   table.push_back(count("data_parallel", "groups", "1", 64,

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "sim/config/config.hpp"
+#include "sim/config/names.hpp"
 #include "sim/core/printable.hpp"
 #include "sim/core/text.hpp"
 #include "sim/core/utf8.hpp"
@@ -218,8 +219,10 @@ std::string fault(const Parameter& parameter, const std::string& text) {
       return quantity_fault(text, kTimeUnits);
     case ParameterType::bytes:
       return parameter.takes_blocks ? kv_size_fault(text) : quantity_fault(text, kByteUnits);
-    case ParameterType::choice:
-      return "is not known";
+    case ParameterType::choice: {
+      const std::string names = ambiguity(parameter, text);
+      return names.empty() ? "is not known" : names;
+    }
     case ParameterType::text:
       return "is not UTF-8, the encoding of results";
     case ParameterType::span:
@@ -271,7 +274,8 @@ bool holds_several(const Parameter& parameter, std::string_view text) {
 }
 
 std::string fix_for(const Parameter& parameter, const std::string& text) {
-  const std::string fix = parameter.type == ParameterType::choice ? suggestion(text, parameter.choices) : "";
+  const bool suggests = parameter.type == ParameterType::choice && ambiguity(parameter, text).empty();
+  const std::string fix = suggests ? suggestion(text, parameter.choices) : "";
   return fix + fmt::format("{} takes {}", parameter.name, describe_type(parameter));
 }
 

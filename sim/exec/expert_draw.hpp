@@ -32,7 +32,7 @@
 //                         number is n h, rounded down or up. Its hash is of (seed ^ 0x68697473, iteration, layer)
 // The chain above says which experts are in use, and no longer which of them are there.
 //
-// Source: shared/experts.md, 8.0, with the measurements behind the defaults of s and q. Independent of the machine: d_e
+// Measurements behind the defaults of s and q: hwmodels/README.md, "Experts". Independent of the machine: d_e
 // is held in 32.32 fixed point while it is summed.
 #pragma once
 

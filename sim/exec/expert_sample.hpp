@@ -1,7 +1,7 @@
 // The parts of a draw of experts: popularity by rank, a systematic sample, whole tokens by largest remainder.
 //
-// Source: shared/experts.md, 8.0. Independent of the machine: chances are held in 32.32 fixed point while they are
-// summed.
+// Madow's systematic sampling (Annals of Mathematical Statistics 20, 1949). Independent of the machine: chances are
+// held in 32.32 fixed point while they are summed.
 #pragma once
 
 #include <array>
@@ -27,7 +27,7 @@ inline constexpr std::int64_t kFixedOne = std::int64_t{1} << 32;
 struct SampleOrder {
   std::uint32_t step = 1;  // coprime with count
   std::uint32_t first = 0;
-  /// From a hash, as experts.md has it.
+  /// From a hash: a step that is coprime with count, and a start.
   [[nodiscard]] static SampleOrder of(std::uint64_t hash, std::int32_t count);
 };
 

@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::size_t kHeadWidth = 11;  // characters in a line of a head, unless one part of the name is longer
 
-/// "output_throughput_tokens_per_s" -> "output_", "throughput_", "tokens_per_s".
+/// "output_throughput_tokens_per_s" -> "output_", "throughput_", "tokens_per_s"; "mean TTFT\\nms" -> "mean TTFT", "ms".
 std::vector<std::string> broken(const std::string& head) {
   std::vector<std::string> lines(1);
   std::string part;
@@ -20,6 +20,11 @@ std::vector<std::string> broken(const std::string& head) {
     part.clear();
   };
   for (const char c : head) {
+    if (c == '\n') {
+      flush();
+      lines.emplace_back();
+      continue;
+    }
     part += c;
     if (c == '_' || c == '.') flush();
   }
@@ -41,37 +46,63 @@ std::string without_end_blanks(std::string line) {
 
 }  // namespace
 
-std::string Columns::text() const {
-  std::vector<std::vector<std::string>> heads;
-  std::vector<std::size_t> widths;
-  std::size_t head_lines = 0;
+std::vector<Columns::Shape> Columns::shapes() const {
+  std::vector<Shape> shapes;
   for (std::size_t c = 0; c < columns_.size(); ++c) {
-    heads.push_back(broken(columns_[c].head));
-    head_lines = std::max(head_lines, heads.back().size());
-    std::size_t width = 0;
-    for (const std::string& line : heads.back()) width = std::max(width, line.size());
+    Shape& shape = shapes.emplace_back(Shape{.head = broken(columns_[c].head)});
+    for (const std::string& line : shape.head) shape.width = std::max(shape.width, line.size());
     for (const auto& row : rows_) {
       const bool open_end = row.size() < columns_.size() && c + 1 >= row.size();
-      if (c < row.size() && !open_end) width = std::max(width, display_width(row[c]));
+      if (c < row.size() && !open_end) shape.width = std::max(shape.width, display_width(row[c]));
     }
-    widths.push_back(width);
   }
+  return shapes;
+}
+
+std::string Columns::part(const std::vector<Shape>& shapes, std::size_t first, std::size_t end) const {
+  std::vector<std::size_t> shown;
+  if (first > 0) shown.push_back(0);
+  for (std::size_t c = first; c < end; ++c) shown.push_back(c);
+  std::size_t head_lines = 0;
+  for (const std::size_t c : shown) head_lines = std::max(head_lines, shapes[c].head.size());
   std::string text;
   for (std::size_t i = 0; i < head_lines; ++i) {
     std::string line;
-    for (std::size_t c = 0; c < columns_.size(); ++c) {
-      const std::size_t missing = head_lines - heads[c].size();
-      line += (c == 0 ? "" : "  ") + padded(i < missing ? "" : heads[c][i - missing], widths[c], columns_[c].text);
+    for (const std::size_t c : shown) {
+      const std::vector<std::string>& head = shapes[c].head;
+      const std::size_t missing = head_lines - head.size();
+      line += (c == 0 ? "" : "  ") + padded(i < missing ? "" : head[i - missing], shapes[c].width, columns_[c].text);
     }
     text += without_end_blanks(line) + "\n";
   }
   for (const auto& row : rows_) {
     std::string line;
-    for (std::size_t c = 0; c < row.size(); ++c) {
+    for (const std::size_t c : shown) {
+      if (c >= row.size()) break;
       const bool open_end = row.size() < columns_.size() && c + 1 == row.size();
-      line += (c == 0 ? "" : "  ") + (open_end ? row[c] : padded(row[c], widths[c], columns_[c].text));
+      line += (c == 0 ? "" : "  ") + (open_end ? row[c] : padded(row[c], shapes[c].width, columns_[c].text));
     }
     text += without_end_blanks(line) + "\n";
+  }
+  return text;
+}
+
+std::string Columns::text(std::size_t most) const {
+  const std::vector<Shape> all = shapes();
+  std::string text;
+  for (std::size_t first = 0; first < columns_.size() || first == 0;) {
+    std::size_t end = first;
+    std::size_t width = first == 0 || all.empty() ? 0 : all.front().width;
+    while (end < columns_.size()) {
+      const std::size_t wider = width + (end == 0 ? 0 : 2) + all[end].width;
+      if (wider > most && end > first) break;
+      width = wider;
+      ++end;
+    }
+    if (first > 0) text += "\n";
+    text += part(all, first, end);
+    if (end == first) break;  // no columns at all
+    first = end;
   }
   return text;
 }

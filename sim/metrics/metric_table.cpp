@@ -581,13 +581,28 @@ std::vector<MetricEntry> replicas() {
   };
 }
 
+/// They follow from prices, which a run does not know: sim/study/prices.hpp adds them to its metrics.
+std::vector<MetricEntry> costs() {
+  return {
+      {{"cost_per_million_output_tokens", "price/1e6 tokens",
+        "Price of all GPUs of the run / output tokens generated in the measured span, in millions. GPUs that serve, "
+        "and that lend memory and do nothing else, at hardware.price_per_hour for the whole span; GPUs of a server "
+        "that the run leaves unused are not paid for. Only with a price.",
+        kSmaller}},
+      {{"energy_kwh_per_million_output_tokens", "kWh/1e6 tokens",
+        "Energy of the same GPUs at hardware.power_watts for the whole span / output tokens, in millions. Only with a "
+        "power.",
+        kSmaller}},
+  };
+}
+
 }  // namespace
 
 const std::vector<MetricEntry>& metric_table() {
   static const std::vector<MetricEntry> kTable = [] {
     std::vector<MetricEntry> table;
     for (const auto& section : {latencies(), requests(), engine(), conversations(), time_fractions(), layers(),
-                                cpu_attention(), fairness(), replicas()}) {
+                                cpu_attention(), fairness(), replicas(), costs()}) {
       table.insert(table.end(), section.begin(), section.end());
     }
     return table;

@@ -10,18 +10,26 @@
 #include "sim/io/csv_text.hpp"
 #include "sim/io/json_values.hpp"
 #include "sim/io/lines.hpp"
+#include "sim/report/metric_heads.hpp"
 
 namespace spillway {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// "+12.3% +-1.1% worse"; in the metric's own unit where the baseline is 0.
+/// "+12.3% +-1.1% worse"; "x57.8 +-3.3 worse" from ten times the baseline; in the metric's own unit where the baseline
+/// is 0.
 std::string difference_text(const PairedDifference& pair) {
   if (!pair.difference) return "-";
   if (pair.verdict == PairVerdict::same) return "same";
   const bool relative = pair.relative && pair.base && *pair.base != 0.0;
   const double unit = relative ? *pair.difference / *pair.relative : 1.0;
+  constexpr double kFactor = 9.0;  // from here on a factor reads better than percent
+  if (relative && *pair.relative >= kFactor) {
+    std::string factor = "x" + figure(1.0 + *pair.relative);
+    if (pair.half_width && *pair.half_width > 0.0) factor += " +-" + figure(std::abs(*pair.half_width / unit));
+    return pair.verdict == PairVerdict::no_interval ? factor : fmt::format("{} {}", factor, verdict_text(pair.verdict));
+  }
   const auto text = [&](double value, bool sign) {
     const std::string mark = sign && value > 0.0 ? "+" : "";
     return relative ? fmt::format("{}{:.1f}%", mark, 100.0 * value / unit) : mark + figure(value);
@@ -42,6 +50,8 @@ class ComparisonTable {
                  "policies alone");
     }
     lines_.add("Set-up", comparison_.setup);
+    const std::string& engine = comparison_.runs.front().engine;
+    if (!comparison_.engines_differ() && !engine.empty()) lines_.add("Engine", engine);
     lines_.add("Traffic", traffic());
     std::string text = lines_.text() + "\n" + values() + "\n" + differences() + "\n";
     lines_ = {};
@@ -69,25 +79,27 @@ class ComparisonTable {
   [[nodiscard]] std::string values() const {
     Columns table;
     table.add("", true);
-    table.add("engine", true);
-    for (const std::string& metric : comparison_.metrics) table.add(metric);
+    for (const std::string& metric : comparison_.metrics) table.add(metric_head(metric));
+    const bool engines = comparison_.engines_differ();
+    if (engines) table.add("engine", true);
     for (const ComparedRun& run : comparison_.runs) {
       const bool marked = !run.steadiness.empty() && run.steadiness != "steady";
-      std::vector<std::string> cells{
-          marked ? fmt::format("{} ({})", shown(run.label), run.steadiness) : shown(run.label), shown(run.engine)};
+      std::vector<std::string> cells{marked ? fmt::format("{} ({})", shown(run.label), run.steadiness)
+                                            : shown(run.label)};
       for (const std::string& metric : comparison_.metrics) {
         const Metric& one = metric_or_none(run.metrics, metric);
         cells.push_back(figure_with_interval(one.value, one.half_width));
       }
+      if (engines) cells.push_back(shown(run.engine));
       table.row(std::move(cells));
     }
-    return table.text();
+    return table.text(kColumns);
   }
 
   [[nodiscard]] std::string differences() const {
     Columns table;
     table.add("against " + shown(comparison_.runs[comparison_.baseline].label), true);
-    for (const std::string& metric : comparison_.metrics) table.add(metric);
+    for (const std::string& metric : comparison_.metrics) table.add(metric_head(metric));
     for (std::size_t i = 0; i < comparison_.runs.size(); ++i) {
       if (i == comparison_.baseline) continue;
       std::vector<std::string> cells{shown(comparison_.runs[i].label)};
@@ -96,7 +108,7 @@ class ComparisonTable {
       }
       table.row(std::move(cells));
     }
-    return table.text();
+    return table.text(kColumns);
   }
 
   void ranking(const std::string& metric) {
@@ -135,6 +147,7 @@ class ComparisonTable {
     std::vector<std::string> said;
     for (const ComparedRun& run : comparison_.runs) {
       for (const std::string& warning : run.warnings) {
+        if (std::ranges::count(run.trust.accuracy, warning) > 0) continue;
         if (std::find(said.begin(), said.end(), warning) != said.end()) continue;
         said.push_back(warning);
         const bool all = std::all_of(comparison_.runs.begin(), comparison_.runs.end(), [&](const ComparedRun& other) {

@@ -10,34 +10,52 @@
 #include "sim/io/csv_text.hpp"
 #include "sim/io/json_values.hpp"
 #include "sim/io/lines.hpp"
+#include "sim/report/metric_heads.hpp"
 
 namespace spillway {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
+/// A row for the configuration; without a value there are no figures.
 void add_edge(const SearchReport& report, const FoundEdge& edge, Columns& table) {
   std::vector<std::string> cells{edge.label.empty() ? "this configuration" : shown(edge.label)};
   const TriedValue* best = edge.probe(edge.value);
-  if (best == nullptr) {
-    const TriedValue* closest = edge.closest();
-    cells.push_back(
-        closest != nullptr
-            ? fmt::format("no value: {} at {}, the closest of {} values", shown(closest->reason), closest->text,
-                          edge.probes.size())
-            : fmt::format("no value: {}", edge.probes.empty() ? "none was tried" : shown(edge.probes.back().reason)));
-    table.row(std::move(cells));
-    return;
-  }
-  cells.push_back(best->text);
+  cells.push_back(best == nullptr ? "no value" : best->text);
   for (const std::string& metric : report.metrics) {
-    const Metric* one = find_metric(best->metrics, metric);
+    const Metric* one = best == nullptr ? nullptr : find_metric(best->metrics, metric);
     cells.push_back(one == nullptr ? "-" : figure_with_interval(one->value, one->half_width));
   }
-  const TriedValue* beyond = edge.probe(edge.beyond);
-  cells.push_back(beyond == nullptr ? "none: the SLOs are met up to the limit"
-                                    : fmt::format("{}: {}", beyond->text, shown(beyond->reason)));
   table.row(std::move(cells));
+}
+
+/// What keeps the value from being better.
+void add_limit(const SearchReport& report, const FoundEdge& edge, Lines& lines) {
+  const std::string whose = edge.label.empty() ? "" : edge.label + ": ";
+  if (edge.probe(edge.value) == nullptr) {
+    const TriedValue* closest = edge.closest();
+    const std::string why = closest != nullptr
+                                ? fmt::format("{} at {}, the closest of {} values", shown(closest->reason),
+                                              closest->text, edge.probes.size())
+                                : (edge.probes.empty() ? "none was tried" : shown(edge.probes.back().reason));
+    lines.add("No value", whose + why);
+    return;
+  }
+  const TriedValue* beyond = edge.probe(edge.beyond);
+  lines.add("Misses at", whose + (beyond == nullptr ? fmt::format("no {}: the SLOs are met up to the limit", report.key)
+                                                    : fmt::format("{}: {}", beyond->text, shown(beyond->reason))));
+}
+
+/// The configuration with the best value; null when there are none, or one alone.
+const FoundEdge* winner_of(const SearchReport& report) {
+  if (report.edges.size() < 2) return nullptr;
+  const FoundEdge* best = nullptr;
+  for (const FoundEdge& edge : report.edges) {
+    if (!edge.value) continue;
+    const bool better = best != nullptr && (report.largest ? *edge.value > *best->value : *edge.value < *best->value);
+    if (best == nullptr || better) best = &edge;
+  }
+  return best;
 }
 
 void add_robustness(const SearchReport& report, Lines& lines) {
@@ -76,10 +94,10 @@ std::string to_search_table(const SearchReport& report) {
   Columns table;
   table.add("", true);
   table.add(report.key);
-  for (const std::string& metric : report.metrics) table.add(metric);
-  table.add("misses the SLOs at", true);
+  for (const std::string& metric : report.metrics) table.add(metric_head(metric));
   for (const FoundEdge& edge : report.edges) add_edge(report, edge, table);
   Lines tail;
+  for (const FoundEdge& edge : report.edges) add_limit(report, edge, tail);
   for (const FoundEdge& edge : report.edges) {
     const std::string whose = edge.label.empty() ? "" : edge.label + ": ";
     if (!edge.noise.empty()) tail.add("Noise", whose + edge.noise);
@@ -98,7 +116,7 @@ std::string to_search_table(const SearchReport& report) {
     if (const TriedValue* best = edge.probe(edge.value)) trusts.push_back(&best->trust);
   }
   add_trust(trusts, tail);
-  std::string text = fmt::format("{}\n{}", head.text(), table.text());
+  std::string text = fmt::format("{}\n{}", head.text(), table.text(kColumns));
   if (tail.size() > 0) text += fmt::format("\n{}", tail.text());
   return text;
 }
@@ -150,16 +168,32 @@ std::string to_search_json(const SearchReport& report) {
 }
 
 std::string to_search_csv(const SearchReport& report) {
-  std::string csv = fmt::format("configuration,{},holds,reason,{}\n", report.key, fmt::join(report.metrics, ","));
+  const auto number = [](const std::optional<double>& value) { return value ? fmt::format("{}", *value) : ""; };
+  std::vector<std::string> heads{"configuration"};
+  for (const std::string& key : report.axes) heads.push_back(csv_text(key));
+  for (const char* const head : {"requests", "holds", "found", "winner", "reason"}) heads.emplace_back(head);
+  heads.insert(heads.begin() + 1 + std::ssize(report.axes), report.key);
+  for (const std::string& metric : report.metrics) {
+    heads.push_back(metric);
+    heads.push_back("half_width_" + metric);
+  }
+  std::string csv = fmt::format("{}\n", fmt::join(heads, ","));
+  const FoundEdge* const winner = winner_of(report);
   for (const FoundEdge& edge : report.edges) {
+    const TriedValue* const best = edge.probe(edge.value);
     for (const TriedValue& probe : edge.probes) {
-      std::vector<std::string> cells;
+      std::vector<std::string> cells{csv_text(edge.label)};
+      for (const std::string& value : edge.axis_values) cells.push_back(csv_text(value));
+      const bool found = &probe == best;
+      cells.push_back(probe.text);
+      cells.push_back(fmt::format("{},{},{},{}", probe.requests, probe.holds, found, found && &edge == winner));
+      cells.push_back(csv_text(probe.reason));
       for (const std::string& name : report.metrics) {
-        const Metric* metric = find_metric(probe.metrics, name);
-        cells.push_back(metric != nullptr && metric->value ? fmt::format("{}", *metric->value) : "");
+        const Metric& metric = metric_or_none(probe.metrics, name);
+        cells.push_back(number(metric.value));
+        cells.push_back(number(metric.half_width));
       }
-      csv += fmt::format("{},{},{},{},{}\n", csv_text(edge.label), probe.text, probe.holds, csv_text(probe.reason),
-                         fmt::join(cells, ","));
+      csv += fmt::format("{}\n", fmt::join(cells, ","));
     }
   }
   return csv;

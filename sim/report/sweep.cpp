@@ -52,7 +52,9 @@ bool names_locality(const Sweep& sweep) {
 std::vector<std::pair<std::string, std::int64_t>> counted_warnings(const Sweep& sweep) {
   std::map<std::string, std::int64_t> counts;
   for (const SweepRow& row : sweep.rows) {
-    for (const std::string& warning : row.warnings) ++counts[warning];
+    for (const std::string& warning : row.warnings) {
+      if (std::ranges::count(row.trust.accuracy, warning) == 0) ++counts[warning];
+    }
   }
   std::vector<std::pair<std::string, std::int64_t>> sorted(counts.begin(), counts.end());
   std::stable_sort(sorted.begin(), sorted.end(), [](const auto& a, const auto& b) { return a.second > b.second; });

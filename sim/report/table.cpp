@@ -18,10 +18,7 @@ namespace spillway {
 namespace {
 
 constexpr std::size_t kLines = 40;
-constexpr std::size_t kClients = 5;        // clients with the longest waits, by name
-constexpr std::size_t kValidityLines = 3;  // per profile; `explain` shows the rest
-constexpr std::size_t kRangeLines = 3;     // --json shows the rest
-constexpr std::size_t kCrowded = 1;        // lines for either, when --perturb needs the space
+constexpr std::size_t kClients = 5;  // clients with the longest waits, by name
 
 std::string bytes(double count) {
   constexpr std::array<std::string_view, 5> kUnits{"B", "kB", "MB", "GB", "TB"};
@@ -46,6 +43,7 @@ class Table {
     lines_.blank();
     kinds();
     rates();
+    costs();
     slos();
     use();
     locality();
@@ -54,7 +52,6 @@ class Table {
     lines_.blank();
     bottlenecks();
     const Lines perturbed = perturbation();
-    outside_range();
     validity();
     warnings(kLines - perturbed.size());
     lines_.append(perturbed);
@@ -299,6 +296,18 @@ class Table {
     lines_.add("Throughput", fmt::format("{} requests/s, {} output tokens/s, {} total tokens/s over {} s",
                                          show("request_throughput_per_s"), show("output_throughput_tokens_per_s"),
                                          show("total_throughput_tokens_per_s"), show("duration_s")));
+  }
+
+  void costs() {
+    const Setup& setup = result_.setup;
+    if (!setup.price.empty()) {
+      lines_.add("Cost",
+                 fmt::format("{} per million output tokens; {}", show("cost_per_million_output_tokens"), setup.price));
+    }
+    if (setup.power_watts) {
+      lines_.add("Energy", fmt::format("{} kWh per million output tokens; {:g} W per GPU",
+                                       show("energy_kwh_per_million_output_tokens"), *setup.power_watts));
+    }
   }
 
   void slos() {
@@ -586,15 +595,6 @@ class Table {
                        difference ? figure(static_cast<double>(*difference)) : "-");
   }
 
-  /// Quantities outside the measured range, the largest share of calls first.
-  void outside_range() {
-    if (result_.outside_range.empty()) return;
-    Lines one;
-    one.add("Range", range_text(result_.outside_range));
-    one.shorten(result_.perturbation ? kCrowded : kRangeLines, " ... (all in --json)");
-    lines_.append(one);
-  }
-
   /// The effect of each class of work, up / down, and the largest change of all runs.
   [[nodiscard]] Lines perturbation() const {
     constexpr std::array<std::string_view, kComparedMetrics.size()> kHeadings{"mean TTFT", "mean TPOT", "p99 TTFT",
@@ -633,27 +633,30 @@ class Table {
                        [](const PerturbedMetric& m) { return m.change ? *m.change == 0.0 : !m.value; });
   }
 
+  /// How far to trust the figures, in one line. Whole texts: --json and `explain validity`.
   void validity() {
-    for (const InputFile& input : result_.inputs) {
-      const bool warned = input.role == "engine" && !result_.setup.engine_calibrated;
-      if (warned || (input.role != "gpu" && input.role != "engine")) continue;
-      Lines one;
-      one.add("Validity", input.role + ": " + input.error);
-      const std::string& name = input.role == "gpu" ? result_.setup.gpu : result_.setup.engine;
-      one.shorten(result_.perturbation ? kCrowded : kValidityLines, fmt::format(" ... (spillway explain {})", name));
-      lines_.append(one);
-    }
+    const Setup& setup = result_.setup;
+    double outside = 0.0;
+    for (const RangeUse& use : result_.outside_range) outside = std::max(outside, use.fraction_outside());
+    std::string text = setup.expected_error;
+    if (!setup.engine_calibrated) text += "; CPU time assumed";
+    constexpr double kLeastShown = 0.005;  // 1%, rounded
+    if (outside >= kLeastShown) text += fmt::format("; {:.0f}% extrapolated", 100.0 * outside);
+    lines_.add("Validity", text + ": explain validity");
   }
 
-  /// Shows as many warnings as fit the screen. The JSON has all warnings.
+  /// The warnings that say what to change, as many as fit the screen. The JSON has all warnings.
   void warnings(std::size_t limit) {
-    const std::vector<std::string>& all = result_.warnings;
-    for (std::size_t i = 0; i < all.size(); ++i) {
+    std::vector<std::string> shown;
+    std::ranges::copy_if(result_.warnings, std::back_inserter(shown), [this](const std::string& warning) {
+      return std::ranges::count(result_.setup.accuracy, warning) == 0;
+    });
+    for (std::size_t i = 0; i < shown.size(); ++i) {
       Lines one;
-      one.add("Warning", all[i]);
-      const bool last = i + 1 == all.size();
+      one.add("Warning", shown[i]);
+      const bool last = i + 1 == shown.size();
       if (lines_.size() + one.size() + (last ? 0U : 1U) > limit) {
-        lines_.add("Warning", fmt::format("{} more: use --json to see all", all.size() - i));
+        lines_.add("Warning", fmt::format("{} more: use --json to see all", shown.size() - i));
         return;
       }
       lines_.append(one);

@@ -162,7 +162,7 @@ std::optional<std::vector<Adviser::Found>> Adviser::search(const std::vector<std
                                                            double tolerance) {
   std::vector<SearchedConfiguration> configurations;
   for (const auto& [point, start] : points) {
-    configurations.push_back({"", point, start, start * kLeastShare});
+    configurations.push_back({.point = point, .start = start, .low = start * kLeastShare});
     std::erase_if(configurations.back().point.assignments,
                   [&](const Assignment& one) { return one.key == task_.key.name; });
   }
@@ -493,7 +493,7 @@ bool Adviser::find_least_memory() {
   SearchReport report;
   report.key = key.name;
   report.largest = false;
-  Search search({{"", std::move(point), most}}, key, rough_, std::move(report),
+  Search search({{.point = std::move(point), .start = most}}, key, rough_, std::move(report),
                 {.goal = EdgeSearch::Goal::smallest, .low = 1e6, .high = most, .tolerance = 0.1}, runner_);
   if (!search.run()) return false;
   const FoundEdge& edge = search.report().edges.front();

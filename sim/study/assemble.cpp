@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "hwmodels/engine_quantization.hpp"
+#include "hwmodels/expected_error.hpp"
 #include "hwmodels/external_names.hpp"
 #include "hwmodels/kv_capacity.hpp"
 #include "hwmodels/models/attending_model.hpp"
@@ -49,6 +50,7 @@ class Assembler {
   Assembly build() {
     const bool hardware = load_hardware();
     read_slos(assembly_, problems_);
+    if (hardware) problems_.attempt([&] { read_prices(); });
     if (hardware && hardware_.host) {
       hardware_.gpu.host_copy = BytesPerSecond(hwmodels::host_share(*hardware_.host, gpus_of_host()).copy_bandwidth);
     }
@@ -99,6 +101,15 @@ class Assembler {
   }
   [[nodiscard]] std::int64_t kv_dtype_bytes() const { return hwmodels::kv_dtype_bytes(text("memory.kv_dtype"), llm_); }
   void warn(std::string warning) { assembly_.warnings.push_back(std::move(warning)); }
+  /// A warning that says what is estimated, and how well.
+  void warn_of_accuracy(const std::string& warning) {
+    assembly_.setup.accuracy.push_back(warning);
+    warn(warning);
+  }
+
+  void read_prices() {
+    assembly_.prices = spillway::read_prices(settings(), hardware_.file().name, hardware_.gpu.file.name);
+  }
 
   /// Attention on the CPU, for a policy that has it.
   [[nodiscard]] std::optional<hwmodels::CpuAttention> cpu_attention() const {
@@ -364,7 +375,7 @@ class Assembler {
     const auto problem = hwmodels::apply_quantization(text("engine.quantization"), hardware_.gpu, llm_);
     if (problem) return problems_.add(problem->what, problem->where, problem->fix);
     for (const std::string& warning : hwmodels::quantization_warnings(hardware_.gpu, llm_, kv_dtype_bytes())) {
-      warn(warning);
+      warn_of_accuracy(warning);
     }
   }
 
@@ -606,10 +617,11 @@ class Assembler {
 
   void warn_of_experts() {
     if (llm_.latent) {
-      warn(fmt::format("the latent attention of {} is a roofline: no kernel of it is measured", llm_.file.name));
+      warn_of_accuracy(
+          fmt::format("the latent attention of {} is a roofline: no kernel of it is measured", llm_.file.name));
     }
     if (const auto& choice = assembly_.instance.experts) {
-      warn(fmt::format(
+      warn_of_accuracy(fmt::format(
           "which experts are used is drawn: {}{:g}% of a sequence's experts are kept from token to token "
           "beyond chance (experts.locality)",
           choice->shares.empty() ? fmt::format("popularity falls as rank^-{:g} (experts.skew), ", choice->skew)
@@ -618,7 +630,7 @@ class Assembler {
       return;
     }
     if (!llm_.experts || text("expert_load") != "balanced") return;
-    warn(
+    warn_of_accuracy(
         "every token chooses its experts at random, all alike (expert_load=balanced). Routers of real models prefer "
         "some "
         "experts: expert_load=power_law:1.2 shows what that changes");
@@ -672,7 +684,7 @@ class Assembler {
     if (streams) return model && lay_out(given);
     if (given) return take_given_memory();
     kv.gpu_blocks = capacity_.blocks;
-    warn(hwmodels::kv_estimate_warning(capacity_, engine_));
+    warn_of_accuracy(hwmodels::kv_estimate_warning(capacity_, engine_));
     return true;
   }
 
@@ -885,7 +897,7 @@ class Assembler {
     if (policy().engine_flags) assembly_.setup.engine_flags = policy().engine_flags(settings(), layout.chosen);
     if (policy().layer_copies) assembly_.setup.layer_copies = hwmodels::layer_copies_text(hardware_.gpu);
     deployment.chosen = layout.chosen;
-    if (!given && capacity_.blocks > Blocks(0)) warn(hwmodels::kv_estimate_warning(capacity_, engine_));
+    if (!given && capacity_.blocks > Blocks(0)) warn_of_accuracy(hwmodels::kv_estimate_warning(capacity_, engine_));
     return true;
   }
 
@@ -1094,6 +1106,9 @@ class Assembler {
     setup.expert_exchange = hwmodels::exchange_text(hardware_.gpu, llm_, engine_, parallelism(),
                                                     expert_setting().exchange, setup.latency_model == "fitted");
     gpu.error = hwmodels::validity_text(hardware_.gpu, setup.latency_model);
+    setup.expected_error =
+        (hardware_.gpu.borrowed ? hwmodels::borrowed_text(*hardware_.gpu.borrowed) + "; " : std::string()) +
+        hwmodels::expected_error_text(hwmodels::expected_error(hardware_.gpu, setup.latency_model));
     if (setup.latency_model == "fitted") {
       gpu.error = hwmodels::validity_of_parts(hardware_.gpu, llm_, parallelism(), expert_setting().kernel) + gpu.error;
     }
@@ -1107,6 +1122,8 @@ class Assembler {
       assembly_.inputs.push_back({"tokenizer", file.path, file.sha256, "splits texts into tokens", ""});
     }
     add_events_file(assembly_);
+    assembly_.prices.gpus = lenders_.gpus_taken(gpus_each()) * assembly_.instance.replicas;
+    describe_prices(assembly_);
     check_host_memory();
     warn_of_experts();
     warn_of_unused_gpus();
@@ -1161,7 +1178,8 @@ class Assembler {
         });
     if (assembly_.setup.engine_calibrated) return;
     const bool says_so = file.error.starts_with("uncalibrated");
-    warn(fmt::format("engine {}: {}{}", file.name, says_so ? "" : "its CPU times are not calibrated: ", file.error));
+    warn_of_accuracy(
+        fmt::format("engine {}: {}{}", file.name, says_so ? "" : "its CPU times are not calibrated: ", file.error));
   }
 
   /// A user who gives a profile with an engine's layers expects the run to use them: warn when it cannot.
@@ -1275,6 +1293,16 @@ void read_slos(Assembly& assembly, Problems& problems) {
   std::vector<Problem> found;
   assembly.run_slos = parse_conditions(settings.get<std::string>("slo.run"), "slo.run", false, found);
   problems.add_all(found);
+}
+
+void describe_prices(Assembly& assembly) {
+  assembly.setup.price = price_text(assembly.prices);
+  assembly.setup.power_watts = assembly.prices.watts;
+  const Settings& settings = assembly.config.settings;
+  if (!settings.has(kPriceKey)) return;
+  const auto& file = settings.get<std::string>(kPriceKey);
+  if (!is_price_file(file)) return;
+  assembly.inputs.push_back({"prices", file, file_sha256(file), "what a GPU costs per hour", ""});
 }
 
 void add_events_file(Assembly& assembly) {

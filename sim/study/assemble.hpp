@@ -14,6 +14,7 @@
 #include "sim/engine/lending.hpp"
 #include "sim/study/lenders.hpp"
 #include "sim/study/pools.hpp"
+#include "sim/study/prices.hpp"
 #include "sim/study/problems.hpp"
 #include "sim/study/replica_events.hpp"
 #include "sim/study/result.hpp"
@@ -81,6 +82,7 @@ struct Assembly {
   std::vector<Condition> request_slos;
   std::vector<Condition> run_slos;
   std::optional<LoanPlan> loan{};
+  GpuPrices prices{};
   /// Instances of several kinds, in order; then `make_model` is empty, and `instance` has the number of replicas and
   /// the events alone.
   std::vector<AssembledKind> kinds;
@@ -115,6 +117,8 @@ using WorkloadOpener = std::function<traces::Workload(const Assembly& assembly)>
 void read_slos(Assembly& assembly, Problems& problems);
 /// The file of the key `events`, if it names one.
 void add_events_file(Assembly& assembly);
+/// What the result says of prices, with the file of prices, if there is one.
+void describe_prices(Assembly& assembly);
 
 /// The simulator's configuration of one instance, for one replication. It refers to the assembly, the model and the
 /// source.

@@ -49,6 +49,8 @@ class KindsAssembler {
     }
     refuse_pools(entries);
     load_server(listed);
+    problems_.attempt(
+        [&] { assembly_.prices = read_prices(settings(), hardware_.file().name, hardware_.gpu.file.name); });
     problems_.throw_if_any();
     for (const InstanceEntry& entry : entries) (entry.lends ? lending_gpus_ : serving_gpus_) += std::ssize(entry.gpus);
     add_kinds(entries);
@@ -342,6 +344,7 @@ class KindsAssembler {
     setup.engine = engines.joined();
     setup.policy = policies.joined();
     setup.latency_model = latency_models.joined();
+    setup.expected_error = assembly_.kinds.front().assembly.setup.expected_error;
     setup.hardware = hardware_.file().name;
     setup.gpu = hardware_.gpu.file.name;
     setup.servers = 1;
@@ -359,6 +362,8 @@ class KindsAssembler {
       if (setup.max_model_len == Tokens(0) || longest < setup.max_model_len) setup.max_model_len = longest;
     }
     add_events_file(assembly_);
+    assembly_.prices.gpus = serving_gpus_ + lending_gpus_;
+    describe_prices(assembly_);
     add_warnings();
     const std::int64_t unused = hardware_.server->gpus - serving_gpus_ - lending_gpus_;
     if (unused > 0) {
@@ -386,7 +391,9 @@ class KindsAssembler {
           if (std::ranges::count(other.assembly.warnings, warning) > 0) names.push_back(other.name);
         }
         const bool of_all = names.size() == assembly_.kinds.size();
-        warn(of_all ? warning : fmt::format("{}: {}", fmt::join(names, ", "), warning));
+        const std::string whole = of_all ? warning : fmt::format("{}: {}", fmt::join(names, ", "), warning);
+        if (std::ranges::count(kind.assembly.setup.accuracy, warning) > 0) assembly_.setup.accuracy.push_back(whole);
+        warn(whole);
       }
     }
   }

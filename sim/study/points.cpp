@@ -17,6 +17,7 @@
 #include "sim/io/output.hpp"
 #include "sim/study/assemble.hpp"
 #include "sim/study/parameter_table.hpp"
+#include "sim/study/prices.hpp"
 #include "sim/study/replicated_run.hpp"
 #include "sim/study/result_json.hpp"
 #include "sim/study/trust.hpp"
@@ -81,6 +82,8 @@ RangeUse read_range(const Json& json) {
 
 Trust read_trust(const Json& json) {
   Trust trust;
+  trust.expected_error = json.at("setup").value("expected_error", std::string());
+  trust.accuracy = json.value("warnings_of_accuracy", std::vector<std::string>());
   for (const Json& entry : json.at("validity")) {
     trust.validity.push_back(
         fmt::format("{}: {}", entry.at("role").get<std::string>(), entry.at("error").get<std::string>()));
@@ -239,7 +242,8 @@ PointRunner::PointRunner(Options options) : options_(std::move(options)), table_
 
 std::vector<InputFile> PointRunner::inputs_of(const ResolvedConfig& config) {
   constexpr std::array kFileKeys{"model",          "hardware",           "topology",        "engine", "tensor_parallel",
-                                 "workload.trace", "workload.tokenizer", "workload.format", "events", kInstancesKey};
+                                 "workload.trace", "workload.tokenizer", "workload.format", "events", kInstancesKey,
+                                 kPriceKey};
   std::vector<std::string> texts;
   texts.reserve(kFileKeys.size());
   for (const char* key : kFileKeys) texts.push_back(config.key(key).text);

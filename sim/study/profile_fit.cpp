@@ -16,6 +16,7 @@
 #include "hwmodels/calibration/sharing_fits.hpp"
 #include "hwmodels/calibration/sustained_fits.hpp"
 #include "sim/config/config.hpp"
+#include "sim/config/names.hpp"
 
 namespace spillway {
 namespace {
@@ -180,7 +181,8 @@ std::vector<Problem> leave_out(Measurements& measurements, const hwmodels::Devic
 
 hwmodels::GpuProfile load_gpu_named_at(const std::string& name_or_file, const std::string& where) {
   try {
-    return hwmodels::load_gpu(name_or_file);
+    const std::string full = match_name(name_or_file, hwmodels::gpu_names(), Abbreviations::allowed).name;
+    return hwmodels::load_gpu(full.empty() ? name_or_file : full);
   } catch (const ConfigError& error) {
     std::vector<Problem> problems = error.problems();
     for (Problem& problem : problems) problem.where = where;

@@ -176,6 +176,10 @@ void run_one(Assembly& assembly, const Run& run, const std::vector<double>& perc
   if (run.index == 0) config.observer = hooks.observer;
   note_simulation();
   slot.result = simulate(config);
+  add_costs(assembly.prices, slot.result->statistics);
+  for (std::size_t i = 0; i < slot.result->pools.size() && i < assembly.kinds.size(); ++i) {
+    add_costs(assembly.kinds[i].assembly.prices, slot.result->pools[i]);
+  }
   slot.unsent = source.unsent();
   slot.shortened = source.shortened();
   slot.held_back = source.held_back();

@@ -43,7 +43,9 @@ struct Setup {
   std::string latency_model;    // fitted | tables | iterations | roofline
   std::string expert_exchange;  // what GPUs exchange around experts, and from where its time is; empty: nothing
   std::string engine;
-  bool engine_calibrated = true;  // false: a warning states the known error
+  bool engine_calibrated = true;        // false: a warning states the known error
+  std::string expected_error;           // how far TPOT and TTFT may be off, one line
+  std::vector<std::string> accuracy{};  // the warnings that say what is estimated, and how well, but not what to change
   std::string policy;
   std::string knows_future;  // what the policy knows that no real system does; empty: nothing
   std::string workload;      // "azure-conv, poisson at 4 requests/s"
@@ -62,10 +64,12 @@ struct Setup {
   std::string layer_terms;                          // how the policy chose the deployment, one line
   std::optional<EngineFlags> engine_flags{};        // the engine's command line that does the same
   std::string layer_copies;  // what copies the layers, and the figures of which GPU; empty: the policy has no choice
-  Bytes weights{};           // per GPU
-  bool kv_computed = false;  // false: memory.gpu_kv was given
-  std::string kv_terms;      // how the size of the KV cache was computed, one line
-  Tokens model_positions{};  // the longest request of the model itself
+  std::string price{};       // "2.5 per GPU and hour, 8 GPUs"; empty: the run has no price
+  std::optional<double> power_watts{};  // of each GPU
+  Bytes weights{};                      // per GPU
+  bool kv_computed = false;             // false: memory.gpu_kv was given
+  std::string kv_terms;                 // how the size of the KV cache was computed, one line
+  Tokens model_positions{};             // the longest request of the model itself
   Tokens max_model_len{};
   [[nodiscard]] Tokens kv_capacity() const { return kv.block_tokens * kv.most().count(); }
 };

@@ -19,15 +19,19 @@ constexpr std::size_t kMostClients = 1000;
 
 /// What there is of every run, of several kinds of instances, too.
 Json names_json(const Setup& setup) {
-  return {{"model", setup.model},
-          {"hardware", setup.hardware},
-          {"gpu", setup.gpu},
-          {"latency_model", setup.latency_model},
-          {"engine", setup.engine},
-          {"policy", setup.policy},
-          {"workload", setup.workload},
-          {"requests", setup.requests},
-          {"skipped_rows", setup.skipped_rows}};
+  Json json{{"model", setup.model},
+            {"hardware", setup.hardware},
+            {"gpu", setup.gpu},
+            {"latency_model", setup.latency_model},
+            {"expected_error", setup.expected_error},
+            {"engine", setup.engine},
+            {"policy", setup.policy},
+            {"workload", setup.workload},
+            {"requests", setup.requests},
+            {"skipped_rows", setup.skipped_rows}};
+  if (!setup.price.empty()) json["price"] = setup.price;
+  if (setup.power_watts) json["power_watts"] = *setup.power_watts;
+  return json;
 }
 
 Json setup_json(const Setup& setup) {
@@ -105,6 +109,7 @@ Json head(const Result& result) {
   json["inputs"] = inputs;
   json["setup"] = result.kinds.empty() ? setup_json(result.setup) : common_setup_json(result.setup);
   json["warnings"] = result.warnings;
+  json["warnings_of_accuracy"] = result.setup.accuracy;
   json["validity"] = validity;
   return json;
 }

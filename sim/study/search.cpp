@@ -107,7 +107,8 @@ std::string Criterion::noise(const std::vector<Metric>& metrics) const {
 
 std::vector<SearchedConfiguration> configurations_of(const PointGrid& grid) {
   std::vector<SearchedConfiguration> all;
-  for (std::int64_t i = 0; i < grid.grid.size(); ++i) all.push_back({grid.grid.label(i), grid.point(i)});
+  for (std::int64_t i = 0; i < grid.grid.size(); ++i)
+    all.push_back({.label = grid.grid.label(i), .axis_values = grid.grid.values(i), .point = grid.point(i)});
   return all;
 }
 
@@ -126,7 +127,7 @@ bool Search::run() {
     EdgeSearch::Settings settings = settings_;
     settings.start = configurations_[i].start.value_or(settings.start);
     settings.low = configurations_[i].low.value_or(settings.low);
-    report_.edges.push_back({.label = configurations_[i].label});
+    report_.edges.push_back({.label = configurations_[i].label, .axis_values = configurations_[i].axis_values});
     searches.push_back({i, std::nullopt, EdgeSearch(settings)});
   }
   if (!finish(searches)) return false;

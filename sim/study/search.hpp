@@ -29,9 +29,10 @@ struct TriedValue {
 
 /// The search for one configuration.
 struct FoundEdge {
-  std::string label;                 // "policy=vllm"; empty for a single configuration
-  std::vector<TriedValue> probes{};  // in the order of the trials
-  std::optional<double> value{};     // the best value that meets the SLOs
+  std::string label;                       // "policy=vllm"; empty for a single configuration
+  std::vector<std::string> axis_values{};  // of SearchReport::axes
+  std::vector<TriedValue> probes{};        // in the order of the trials
+  std::optional<double> value{};           // the best value that meets the SLOs
   std::optional<double> beyond{};  // the nearest value that fails; empty when all values up to the limit meet the SLOs
   std::string noise{};             // figures of the best value whose interval includes the limit; empty: none
   std::vector<std::optional<double>> perturbed{};  // best value for each perturbation
@@ -44,6 +45,7 @@ struct FoundEdge {
 struct SearchReport {
   std::string key;
   std::string unit;
+  std::vector<std::string> axes{};  // keys with several values
   bool largest = true;
   double tolerance = 0.0;
   std::int64_t replications = 1;
@@ -84,10 +86,11 @@ inline constexpr std::int64_t kLongestSearchRun = 65'536;
 
 /// A configuration whose edge is searched.
 struct SearchedConfiguration {
-  std::string label;              // "policy=vllm"; empty for a single configuration
-  Point point;                    // without the searched key
-  std::optional<double> start{};  // empty: as the settings say
-  std::optional<double> low{};    // likewise
+  std::string label{};                     // "policy=vllm"; empty for a single configuration
+  std::vector<std::string> axis_values{};  // as SearchReport::axes
+  Point point{};                           // without the searched key
+  std::optional<double> start{};           // empty: as the settings say
+  std::optional<double> low{};             // likewise
 };
 /// All configurations of a grid.
 [[nodiscard]] std::vector<SearchedConfiguration> configurations_of(const PointGrid& grid);

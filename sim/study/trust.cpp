@@ -48,10 +48,8 @@ void add_trust(const std::vector<const Trust*>& runs, Lines& lines) {
   std::vector<std::string> ranges;
   for (const Trust* run : runs) {
     if (!run->outside_range.empty()) ranges.push_back(run->outside_range);
-    for (const std::string& statement : run->validity) {
-      const bool gpu = statement.starts_with("gpu: ");  // warnings already state the engine's error
-      if (gpu && std::find(said.begin(), said.end(), statement) == said.end()) said.push_back(statement);
-    }
+    const std::string& expected = run->expected_error;
+    if (!expected.empty() && std::ranges::find(said, expected) == said.end()) said.push_back(expected);
   }
   if (!ranges.empty()) {
     const std::string whose =
@@ -60,11 +58,13 @@ void add_trust(const std::vector<const Trust*>& runs, Lines& lines) {
             : fmt::format("{} of {} runs left the measured range; the first: ", ranges.size(), runs.size());
     add("Range", whose + ranges.front(), lines);
   }
-  for (const std::string& statement : said) add("Validity", statement, lines);
+  for (const std::string& expected : said) lines.add("Validity", expected + ": explain validity");
 }
 
 nlohmann::ordered_json trust_json(const Trust& trust) {
-  return {{"validity", trust.validity}, {"outside_measured_range", trust.outside_range}};
+  return {{"validity", trust.validity},
+          {"expected_error", trust.expected_error},
+          {"outside_measured_range", trust.outside_range}};
 }
 
 }  // namespace spillway

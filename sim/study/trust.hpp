@@ -18,11 +18,13 @@ namespace spillway {
 /// What a result.json states about its own error.
 struct Trust {
   std::vector<std::string> validity{};  // "gpu: median / p95 of ...": the statement of each data file
+  std::string expected_error{};         // Setup::expected_error
+  std::vector<std::string> accuracy{};  // Setup::accuracy
   std::string outside_range{};          // text of range_text; empty: every call was inside the measured range
 };
 
-/// Adds two entries. "Range": how many runs left the measured range, and details of the first. "Validity": the errors
-/// that the GPUs' profiles state, without repeats. At most two lines each.
+/// Adds two entries. "Range": how many runs left the measured range, and details of the first, at most two lines.
+/// "Validity": how far TPOT and TTFT may be off on each GPU, one line each.
 void add_trust(const std::vector<const Trust*>& runs, Lines& lines);
 
 [[nodiscard]] nlohmann::ordered_json trust_json(const Trust& trust);

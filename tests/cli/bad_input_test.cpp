@@ -43,8 +43,8 @@ TEST_F(BadInput, UnknownKeyNamesTheNearest) {
 TEST_F(BadInput, UnknownNamesNameTheNearest) {
   refused(2, {"policy=vlm"}, {"policy: \"vlm\" is not known", "did you mean \"vllm\"?"});
   refused(2, {"model=llama-3.1-8c"}, {"unknown model \"llama-3.1-8c\"", "did you mean \"llama-3.1-8b\"?", "known: "});
-  refused(2, {"hardware=hgx"}, {"unknown hardware \"hgx\"", "did you mean \"hgx-b200-8\"?"});
-  refused(2, {"hardware=h100"}, {"unknown hardware \"h100\"", "did you mean \"h100-80gb-sxm\"?"});
+  refused(2, {"hardware=hgx"}, {"hardware: \"hgx\" can mean hgx-b200-8, hgx-h100-8, ", "write one of these names"});
+  refused(2, {"hardware=h10"}, {"unknown hardware \"h10\"", "did you mean \"h100-80gb-sxm\"?"});
   refused(2, {"hardware=l40s"}, {"unknown hardware \"l40s\"", "no profile of the NVIDIA L40S is bundled", "known: "});
   refused(3, {"model=Qwen/Qwen3-31B"}, {"cannot read the file Qwen/Qwen3-31B", "the nearest is Qwen/Qwen3-32B"});
   refused(3, {"model=models/one/two"}, {"cannot read the file models/one/two", "check its name and its permissions\n"});

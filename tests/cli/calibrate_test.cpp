@@ -776,7 +776,7 @@ TEST_F(Calibrate, ABaseOfAnotherGpuLendsWithoutItsError) {
   EXPECT_THAT(result["validity"][0]["error"],
               testing::AllOf(testing::StartsWith(borrowed), HasSubstr("held-out rows: gemm "),
                              Not(HasSubstr("decode_attention")), Not(HasSubstr("lender"))));
-  EXPECT_THAT(run.out, HasSubstr("Validity     gpu: borrowed from a100-80gb-sxm, not calibrated: attention,"));
+  EXPECT_THAT(run.out, HasSubstr("Validity     borrowed from a100-80gb-sxm, not calibrated: attention,"));
   const std::string explained = spillway({"explain", "./my.json"}).out;
   EXPECT_THAT(explained, HasSubstr("\n  decode_attention: " + cite + "\n"));
   EXPECT_THAT(explained, HasSubstr(borrowed));

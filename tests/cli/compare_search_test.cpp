@@ -218,7 +218,7 @@ TEST_F(Search, WhereNothingHoldsTheGateIsNotMet) {
   const auto result = spillway({"search", "--max", "workload.rate", "--from", "1", "--slo", "p99_ttft_ms<1",
                                 "workload.requests=20", "replications=1"});
   EXPECT_EQ(result.code, 5);
-  EXPECT_THAT(result.out, HasSubstr("no value: p99_ttft_ms is"));
+  EXPECT_THAT(result.out, HasSubstr("No value     p99_ttft_ms is"));
 }
 
 // No rate can bring a time to first token below 1 ms, because a prompt alone takes longer. Runs at the lowest rates
@@ -227,7 +227,7 @@ TEST_F(Search, WhereNothingHoldsItSaysHowCloseTheBestCame) {
   const auto result =
       spillway({"search", "--max", "workload.rate", "--slo", "ttft_ms<1", "workload.requests=20", "replications=1"});
   EXPECT_EQ(result.code, 5) << result.err;
-  EXPECT_THAT(result.out, testing::ContainsRegex("no value: 0.0% of the requests meet the SLOs at .*, the closest of"));
+  EXPECT_THAT(result.out, testing::ContainsRegex("No value     0.0% of the requests meet the SLOs at .*, the closest of"));
 }
 
 // The condition always holds, so the answer is the largest whole number in the bounds.

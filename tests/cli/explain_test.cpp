@@ -46,7 +46,8 @@ TEST(Explain, EveryListedNameHasTheFieldsOfItsKind) {
       {"engines", {"what", "error", "file", "sha256"}},
       {"workloads", {"what", "source", "licence", "input", "output", "both", "published", "assumed", "file", "sha256"}},
       {"metrics", {"what", "unit", "names"}},
-      {"experiments", {"what", "source", "claims", "run sets", "file"}}};
+      {"experiments", {"what", "source", "claims", "run sets", "file"}},
+      {"keys", {"what", "takes", "unit", "default", "source", "variable"}}};
   for (const std::string& kind : cli::list_kinds()) {
     const auto labels = fields.find(kind);
     ASSERT_NE(labels, fields.end()) << "which fields does " << kind << " need?";
@@ -229,9 +230,10 @@ TEST(Explain, UnknownNamesAndGroupsSuggest) {
   };
   EXPECT_THAT(fix("vlm"), HasSubstr("did you mean \"vllm\"?"));
   EXPECT_THAT(fix("worklod.rate"), HasSubstr("did you mean \"workload.rate\"?"));
-  EXPECT_THAT(fix("h100"), HasSubstr("did you mean \"h100-80gb-sxm\"?"));
+  EXPECT_THAT(fix("h10"), HasSubstr("did you mean \"h100-80gb-sxm\"?"));
   EXPECT_THAT(fix("g5.4xlrage"), HasSubstr("did you mean \"g5.4xlarge\"?"));
-  EXPECT_THAT(fix("grace"), HasSubstr("did you mean \"grace-480gb\"?"));
+  EXPECT_THAT(fix("grac"), HasSubstr("did you mean \"grace-480gb\"?"));
+  EXPECT_EQ(fix("a100"), "write one of these names");
   EXPECT_THAT(fix("g5"), HasSubstr("explain one of the GPUs and servers g5.16xlarge, g5.2xlarge, "));
   for (const char* group : {"memory", "memory.", "memory.*"}) EXPECT_THAT(fix(group), HasSubstr("memory.gpu_kv, "));
   for (const char* group : {"policy.", "engine."}) EXPECT_THAT(fix(group), HasSubstr("explain one of the keys "));

@@ -256,7 +256,7 @@ TEST_F(Sweep, ZippedKeysGoTogether) {
 TEST_F(Sweep, SaysHowFarItCanBeTrusted) {
   const std::vector<std::string> grid{"workload.rate=2,4", "workload.trace=arxiv"};
   const auto table = sweep(grid);
-  EXPECT_THAT(table.out, HasSubstr("Validity     gpu: median / p95 of |simulated/measured - 1|"));
+  EXPECT_THAT(table.out, HasSubstr("Validity     expect TPOT within 8%, TTFT 21%: explain validity\n"));
   EXPECT_THAT(table.out, HasSubstr("Range        2 of 2 runs left the measured range; the first: "));
   const json points = json::parse(sweep({grid[0], grid[1], "--json"}).out)["points"];
   EXPECT_THAT(points[0]["trust"]["outside_measured_range"].get<std::string>(),

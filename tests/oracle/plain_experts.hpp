@@ -1,4 +1,4 @@
-// The policies that place experts, by the rules of shared/experts.md, 8.1 to 8.5, as recurrences over whole
+// The policies that place experts, by their published rules, as recurrences over whole
 // nanoseconds. It shares no code with policies/ or sim/exec/: no streams, no events, no copies that end.
 //
 // Readings, where the rules are silent

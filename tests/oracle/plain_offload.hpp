@@ -1,4 +1,4 @@
-// The policies that leave whole tensors of layers on the host, by the rules of shared/experts.md, 8.5, as
+// The policies that leave whole tensors of layers on the host, by their published rules, as
 // recurrences over whole nanoseconds. It shares no code with policies/ or sim/exec/. Experts are not placed one by
 // one here, so a model may be dense, and its layers may differ.
 //

@@ -248,7 +248,7 @@ TEST(AzureCsv, TheRealTraceHasItsPublishedStatistics) {
   const OpenedTrace trace = open_trace(path, "auto");
   EXPECT_EQ(trace.format, "azure-csv");
   const auto requests = drain(*trace.reader);
-  // shared/data/README.md: 8,819 requests; in 2,047.8 / 1,469 / 5,194 / 7,436 / 7,437 (mean, p50, p90, p99, max);
+  // Of the published trace: 8,819 requests; in 2,047.8 / 1,469 / 5,194 / 7,436 / 7,437 (mean, p50, p90, p99, max);
   // out 27.88 / 13 / 55 / 252 / 1,899.
   ASSERT_EQ(requests.size(), 8819U);
   EXPECT_EQ(trace.reader->zero_outputs(), 0);

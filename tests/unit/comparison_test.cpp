@@ -97,8 +97,8 @@ TEST(BetterDirection, EveryNameIsAMetric) {
   }
   // The last five: history of conversations (3) and suspensions (2), the connector (5), its disk (3), exposed copies,
   // clusters (4), requests that are paged out, a coordinated bus (4), hits of
-  // experts, alone and beside a policy that streams KV (2).
-  EXPECT_EQ(directed, 8U + 8U + 5U + 5U + 3U + 1U + 4U + 1U + 4U + 2U);
+  // experts, alone and beside a policy that streams KV (2), cost and energy (2).
+  EXPECT_EQ(directed, 8U + 8U + 5U + 5U + 3U + 1U + 4U + 1U + 4U + 2U + 2U);
   EXPECT_FALSE(better_direction("duration_s"));
   EXPECT_FALSE(better_direction(""));
 }
@@ -153,12 +153,13 @@ TEST(Comparison, ADifferenceOfTheEnginesIsSaidFirst) {
   for (ComparedRun& run : comparison.runs) run.engine = "vllm-0.23";
   EXPECT_FALSE(comparison.engines_differ());
   EXPECT_TRUE(to_comparison_table(comparison).starts_with("Set-up"));
+  EXPECT_NE(to_comparison_table(comparison).find("\nEngine       vllm-0.23\n"), std::string::npos);
   comparison.runs.back().engine = "sarathi-serve";
   EXPECT_TRUE(comparison.engines_differ());
   const std::string table = to_comparison_table(comparison);
   EXPECT_TRUE(table.starts_with("Engines      differ: ")) << table;
-  EXPECT_NE(table.find("policy=b  vllm-0.23 "), std::string::npos) << table;
-  EXPECT_NE(table.find("policy=c  sarathi-serve "), std::string::npos) << table;
+  EXPECT_NE(table.find("4.10  vllm-0.23\n"), std::string::npos) << table;
+  EXPECT_NE(table.find("6.10  sarathi-serve\n"), std::string::npos) << table;
 }
 
 TEST(Comparison, RunsThatAreNotSteadyAreMarked) {

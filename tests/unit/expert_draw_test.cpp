@@ -28,7 +28,7 @@ std::vector<std::int32_t> sample(const std::vector<double>& d, double u) {
   return drawn;
 }
 
-// experts.md 8.7, test 1: E (1 - (1 - k/E)^T).
+// E (1 - (1 - k/E)^T).
 TEST(ExpertDraw, DistinctExperts) {
   const std::vector<double> mixtral(8, 0.25);
   EXPECT_EQ(distinct_experts(mixtral, 1), 2.0);
@@ -47,7 +47,7 @@ TEST(ExpertDraw, WaterFillingCapsAtOne) {
   EXPECT_THAT(water_filling(std::vector{1.0, 1.0, 1.0, 1.0}, 4.0), ElementsAre(1.0, 1.0, 1.0, 1.0));
 }
 
-// experts.md 8.7, test 2: T = 1, last {0, 1}, running sums .55 1.10 1.25 1.40 1.55 1.70 1.85 2.00.
+// T = 1, last {0, 1}, running sums .55 1.10 1.25 1.40 1.55 1.70 1.85 2.00.
 TEST(ExpertDraw, SystematicSampleOfOneToken) {
   const std::vector<double> d{.55, .55, .15, .15, .15, .15, .15, .15};
   EXPECT_THAT(sample(d, .5), ElementsAre(0, 4));

@@ -1,4 +1,4 @@
-// Fiddler, KTransformers, Mixtral offloading and a cache of experts, by hand: the unit tests of shared/experts.md, 8.7.
+// Fiddler, KTransformers, Mixtral offloading and a cache of experts, by hand.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -49,7 +49,7 @@ Overrides split(std::int64_t layers, std::int64_t sync_ns = 25'000) {
           {"policy.mmap", false}};
 }
 
-// experts.md 8.7, test 3. A layer's experts are 128 w = 339,738,624 bytes; 36 layers of them are on the host. A token
+// A layer's experts are 128 w = 339,738,624 bytes; 36 layers of them are on the host. A token
 // reads 36 x 8 w = 764,411,904 bytes there at 80 GB/s, 9.5551 ms; 12 x 8 w = 254,803,968 bytes on the GPU at 400 GB/s;
 // and 36 layers wait 2 x 25 us. 0.9 GB of the rest at 400 GB/s: 2.25 ms. Each of 36 calls takes 21,233,664 / 80e9 s =
 // 265,420.8 ns, rounded to 265,421; each of 12 layers 21,233,664 / 400e9 s = 53,084.16 ns, rounded to 53,084:
@@ -66,7 +66,7 @@ TEST(LlamaCppMoe, ATokenOfASplitModelTakesTheSumOfItsParts) {
   EXPECT_EQ(bench.figures().at("expert_cpu_fraction"), 0.75);
 }
 
-// experts.md 8.7, test 4, with a whole number of experts instead of its expected one. At T = 31 the CPU reads 111
+// A whole number of experts instead of the expected one. At T = 31 the CPU reads 111
 // experts a layer, 294,617,088 bytes at 80 GB/s: 3,682,714 ns; its arithmetic, 2 x 4,718,592 x 248 / 1e12 s = 2.34 ms,
 // is shorter. At T = 32 the link copies 112, 297,271,296 bytes at 12 GB/s: 24,772,608 ns, and the GPU then reads them
 // at 400 GB/s: 743,178 ns. 12 layers on the GPU read their experts likewise.

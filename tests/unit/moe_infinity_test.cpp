@@ -1,4 +1,4 @@
-// MoE-Infinity (policies/moe-infinity.cpp), by hand: unit test 6 of shared/experts.md, 8.7, and tokens step by step.
+// MoE-Infinity (policies/moe-infinity.cpp), by hand: an eviction, and tokens step by step.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -109,7 +109,7 @@ TEST(QuantileTable, EmbeddedBytesAreThoseOfTheFiles) {
 
 TEST(QuantileTable, AzureConvHasThePublishedStatistics) {
   const QuantileTable table = bundled("azure-conv");
-  // shared/data/README.md: in mean 1,154.7 / p50 1,020 / p90 2,735 / p99 4,142 / max 14,050; out 211.1 / 129 / 424 /
+  // Of the published trace: in mean 1,154.7 / p50 1,020 / p90 2,735 / p99 4,142 / max 14,050; out 211.1 / 129 / 424 /
   // 601 / 1,000.
   EXPECT_DOUBLE_EQ(table.input().mean, 1154.7);
   EXPECT_DOUBLE_EQ(table.input().p50, 1020);

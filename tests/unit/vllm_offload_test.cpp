@@ -1,5 +1,5 @@
-// vLLM's two ways of offloading weights (policies/vllm-prefetch.cpp, vllm-uva.cpp), by hand: the unit tests of
-// shared/experts.md, 8.7, numbers 8, 9 and 11.
+// vLLM's two ways of offloading weights (policies/vllm-prefetch.cpp, vllm-uva.cpp), by hand: steady
+// states and byte budgets.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

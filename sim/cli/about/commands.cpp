@@ -53,20 +53,20 @@ void add_config(CLI::App& app, Command& command) {
 }  // namespace
 
 void add_about_commands(CLI::App& app, Command& command) {
-  set_footer(
-      add_command<ListOptions>(
-          app, command, "list", "List policies, routers, hardware, models, engines, workloads, metrics or experiments",
-          [](CLI::App& sub, ListOptions& options) {
-            sub.add_option("kind", options.kind, "What to list")
-                ->required()
-                ->type_name(fmt::format("{}", fmt::join(list_kinds(), "|")));
-            sub.add_flag("--json", options.json, "Print JSON");
-          },
-          [](const ListOptions& options) { return list(options.kind, options.json); }),
-      {"list policies"});
+  set_footer(add_command<ListOptions>(
+                 app, command, "list",
+                 "List policies, routers, hardware, models, engines, workloads, metrics, experiments or keys",
+                 [](CLI::App& sub, ListOptions& options) {
+                   sub.add_option("kind", options.kind, "What to list")
+                       ->required()
+                       ->type_name(fmt::format("{}", fmt::join(list_kinds(), "|")));
+                   sub.add_flag("--json", options.json, "Print JSON");
+                 },
+                 [](const ListOptions& options) { return list(options.kind, options.json); }),
+             {"list policies"});
   set_footer(add_command<std::string>(
                  app, command, "explain",
-                 "Explain a policy, metric, key, GPU, server, model, engine, workload, experiment or claim",
+                 "Explain a policy, metric, key, GPU, server, model, engine, workload, experiment, claim or validity",
                  [](CLI::App& sub, std::string& name) {
                    sub.add_option(
                           "name", name,

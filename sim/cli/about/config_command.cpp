@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "sim/api/key_owners.hpp"
 #include "sim/cli/arguments.hpp"
 #include "sim/core/printable.hpp"
 #include "sim/io/output.hpp"
@@ -13,15 +12,6 @@
 #include "sim/study/parameter_table.hpp"
 
 namespace spillway::cli {
-namespace {
-
-std::string key_help(const Parameter& parameter) {
-  const std::string standard = parameter.default_value.empty() ? "" : " [" + parameter.default_value + "]";
-  return fmt::format("  {}{}\n      {}\n", parameter.name, standard, parameter.doc);
-}
-
-}  // namespace
-
 ExitCode config_check(const std::vector<std::string>& arguments) {
   const Assembly assembly = assemble(resolve_arguments(arguments, {}, {}));
   const auto given = std::count_if(assembly.config.keys.begin(), assembly.config.keys.end(),
@@ -60,17 +50,6 @@ ExitCode config_show(const std::vector<std::string>& arguments, bool json) {
 ExitCode config_schema_command() {
   print_result(config_schema(parameter_table()).dump(2) + "\n");
   return ExitCode::ok;
-}
-
-std::string keys_help() {
-  std::string text = "Keys [default]:\n";
-  for (const Parameter& parameter : parameter_table()) text += key_help(parameter);
-  for (const KeyOwner& owner : key_owners()) {
-    if (owner.parameters->empty()) continue;
-    text += fmt::format("Keys of {}={} [default]:\n", owner.key, owner.name);
-    for (const Parameter& parameter : *owner.parameters) text += key_help(parameter);
-  }
-  return text;
 }
 
 }  // namespace spillway::cli

@@ -15,7 +15,4 @@ namespace spillway::cli {
 /// Prints the JSON Schema of configuration files.
 [[nodiscard]] ExitCode config_schema_command();
 
-/// Every key with its default and meaning, for --help.
-[[nodiscard]] std::string keys_help();
-
 }  // namespace spillway::cli

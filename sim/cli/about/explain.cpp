@@ -15,6 +15,7 @@
 #include "sim/cli/about/explain_scope.hpp"
 #include "sim/cli/about/list.hpp"
 #include "sim/cli/about/topology_drawing.hpp"
+#include "sim/config/names.hpp"
 #include "sim/core/printable.hpp"
 #include "sim/core/text.hpp"
 #include "sim/io/output.hpp"
@@ -184,6 +185,7 @@ std::string with_prefix(const std::vector<std::string>& names, const std::string
   std::copy_if(names.begin(), names.end(), std::back_inserter(members),
                [&](const std::string& one) { return one.starts_with(prefix); });
   std::sort(members.begin(), members.end());
+  members.erase(std::unique(members.begin(), members.end()), members.end());  // several policies may share a key
   return fmt::format("{}", fmt::join(members, ", "));
 }
 
@@ -201,18 +203,12 @@ std::string members_of(const std::string& group) {
     const std::string members = with_prefix(names, group);
     if (!members.empty()) texts += fmt::format("{}{} {}", texts.empty() ? "" : ", or the ", kind, members);
   };
-  std::vector<std::string> names = explainable_names();
   for (const std::string& kind : list_kinds()) {
     std::vector<std::string> ones;
-    for (const Listed& one : listed(kind)) {
-      ones.push_back(one.name);
-      std::erase(names, one.name);
-    }
+    for (const Listed& one : listed(kind)) ones.push_back(one.name);
     add(kind == "hardware" ? "GPUs and servers" : kind, ones);
   }
-  for (const std::string& one : hwmodels::host_names()) std::erase(names, one);
   add("hosts", hwmodels::host_names());
-  add("keys", names);
   return texts.empty() ? "" : fmt::format("explain one of the {}; ", texts);
 }
 
@@ -221,8 +217,7 @@ std::string members_of(const std::string& group) {
   const std::string members = members_of(name.substr(0, name.find_last_not_of(".*") + 1) + ".");
   const std::string fix = members.empty() ? suggestion(name, explainable_names()) : members;
   throw ConfigError(fmt::format("unknown name \"{}\"", name), "explain " + name,
-                    fix + fmt::format("spillway list {} prints the names, and spillway config show the keys",
-                                      fmt::join(list_kinds(), "|")));
+                    fix + fmt::format("spillway list {} prints the names", fmt::join(list_kinds(), "|")));
 }
 
 }  // namespace
@@ -248,17 +243,32 @@ std::vector<std::string> explainable_names() {
   for (const LoadedExperiment& one : bundled_experiments()) {
     for (const Claim& claim : one.experiment.claims) names.push_back(claim.id);
   }
-  for (const Parameter& parameter : parameter_table()) names.push_back(parameter.name);
-  for (const KeyOwner& owner : key_owners()) {
-    for (const Parameter& parameter : *owner.parameters) names.push_back(parameter.name);
-  }
+  names.emplace_back(kValidity);
   // A policy and its engine may share a name; several policies may share a key.
   std::set<std::string> seen;
   std::erase_if(names, [&seen](const std::string& name) { return !seen.insert(name).second; });
   return names;
 }
 
-std::string explanation(const std::string& name) {
+namespace {
+
+/// Keys and metrics have no short forms: "memory" is the group of memory.*, not memory_time_fraction.
+std::vector<std::string> names_to_abbreviate() {
+  std::vector<std::string> names;
+  for (const PolicyInfo* info : PolicyRegistry::instance().all()) names.push_back(info->name);
+  for (const RouterInfo* info : RouterRegistry::instance().all()) names.push_back(info->name);
+  for (const auto& some : {hwmodels::hardware_names(), hwmodels::host_names(), hwmodels::llm_names(),
+                           hwmodels::engine_names(), traces::bundled_names()}) {
+    names.insert(names.end(), some.begin(), some.end());
+  }
+  // A policy and its engine may share a name.
+  std::sort(names.begin(), names.end());
+  names.erase(std::unique(names.begin(), names.end()), names.end());
+  return names;
+}
+
+/// Everything of exactly that name.
+std::string explanation_of(const std::string& name) {
   std::string text;
   if (const PolicyInfo* info = PolicyRegistry::instance().find(name)) text += explain_policy(*info);
   if (const RouterInfo* info = RouterRegistry::instance().find(name)) text += explain_router(*info);
@@ -277,10 +287,23 @@ std::string explanation(const std::string& name) {
       if (parameter.name == name) text += explain_key(parameter, fmt::format(" of {} {}", owner.key, owner.name));
     }
   }
-  text += explain_experiment(name);
+  if (name == kValidity) text += explain_validity();
+  return text + explain_experiment(name);
+}
+
+}  // namespace
+
+std::string explanation(const std::string& name) {
+  std::string text = explanation_of(name);
   if (text.empty()) text = explain_file(name);
-  if (text.empty()) refuse(name);
-  return text;
+  if (!text.empty()) return text;
+  const NameMatch match = match_name(name, names_to_abbreviate(), Abbreviations::allowed);
+  if (!match.several.empty()) {
+    throw ConfigError(fmt::format("\"{}\" can mean {}", name, fmt::join(match.several, ", ")), "explain " + name,
+                      "write one of these names");
+  }
+  if (match.name.empty()) refuse(name);
+  return explanation_of(match.name);
 }
 
 ExitCode explain(const std::string& name) {

@@ -24,4 +24,8 @@ namespace spillway::cli {
 /// or claim has that name.
 [[nodiscard]] std::string explain_experiment(const std::string& name);
 
+/// What the line "Validity" of a result stands on: `spillway explain validity`.
+[[nodiscard]] std::string explain_validity();
+inline constexpr const char* kValidity = "validity";
+
 }  // namespace spillway::cli

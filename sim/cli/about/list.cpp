@@ -6,12 +6,14 @@
 #include <nlohmann/json.hpp>
 
 #include "hwmodels/catalog.hpp"
+#include "sim/api/key_owners.hpp"
 #include "sim/api/registry.hpp"
 #include "sim/api/router.hpp"
 #include "sim/config/config.hpp"
 #include "sim/io/output.hpp"
 #include "sim/metrics/metrics.hpp"
 #include "sim/study/experiments.hpp"
+#include "sim/study/parameter_table.hpp"
 #include "traces/generators/quantile_table.hpp"
 
 namespace spillway::cli {
@@ -69,6 +71,21 @@ std::vector<Listed> metrics() {
   return all;
 }
 
+/// Each key with its default; a key of several policies once for each.
+std::vector<Listed> keys() {
+  std::vector<Listed> all;
+  const auto add = [&all](const Parameter& parameter, const std::string& owner) {
+    const std::string standard =
+        parameter.default_value.empty() ? "" : fmt::format("Default: {}", parameter.default_value);
+    all.push_back({parameter.name, parameter.doc, standard, owner});
+  };
+  for (const Parameter& parameter : parameter_table()) add(parameter, "any");
+  for (const KeyOwner& owner : key_owners()) {
+    for (const Parameter& parameter : *owner.parameters) add(parameter, owner.name);
+  }
+  return all;
+}
+
 std::vector<Listed> experiments() {
   std::vector<Listed> all;
   for (const LoadedExperiment& one : bundled_experiments()) {
@@ -82,8 +99,8 @@ std::vector<Listed> experiments() {
 }  // namespace
 
 const std::vector<std::string>& list_kinds() {
-  static const std::vector<std::string> kKinds{"policies", "routers",   "hardware", "models",
-                                               "engines",  "workloads", "metrics",  "experiments"};
+  static const std::vector<std::string> kKinds{"policies",  "routers", "hardware",    "models", "engines",
+                                               "workloads", "metrics", "experiments", "keys"};
   return kKinds;
 }
 
@@ -96,6 +113,7 @@ std::vector<Listed> listed(const std::string& kind) {
   if (kind == "workloads") return workloads();
   if (kind == "metrics") return metrics();
   if (kind == "experiments") return experiments();
+  if (kind == "keys") return keys();
   throw ConfigError(fmt::format("there is no list of \"{}\"", kind), "list " + kind,
                     suggestion(kind, list_kinds()) + fmt::format("lists: {}", fmt::join(list_kinds(), ", ")));
 }

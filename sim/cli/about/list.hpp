@@ -12,10 +12,10 @@ namespace spillway::cli {
 struct Listed {
   std::string name;
   std::string summary;
-  std::string details{};  // workloads: statistics and source; experiments: claims
-  std::string kind{};     // hardware: GPU or server
+  std::string details{};  // workloads: statistics and source; experiments: claims; keys: default
+  std::string kind{};     // hardware: GPU or server; keys: the policy or router whose key it is, or any
 };
-/// policies, hardware, models, engines, workloads, metrics, experiments.
+/// policies, hardware, models, engines, workloads, metrics, experiments, keys.
 [[nodiscard]] const std::vector<std::string>& list_kinds();
 /// The items of one kind, in alphabetical order (metrics: in the order of results). Throws ConfigError for an unknown
 /// kind.

@@ -11,6 +11,7 @@
 #include "sim/cli/page_file.hpp"
 #include "sim/cli/progress.hpp"
 #include "sim/cli/table_metrics.hpp"
+#include "sim/config/names.hpp"
 #include "sim/core/interrupt.hpp"
 #include "sim/core/printable.hpp"
 #include "sim/io/output.hpp"
@@ -66,7 +67,8 @@ std::int64_t baseline_of(const std::string& wanted, const PointGrid& arguments, 
   for (std::int64_t i = 0; i < grid.size(); ++i) {
     const std::vector<std::string> values = grid.values(i);
     labels.push_back(grid.label(i));
-    if (labels.back() == wanted || std::find(values.begin(), values.end(), wanted) != values.end()) return i;
+    const bool named = !match_name(wanted, values, Abbreviations::refused).name.empty();
+    if (named || !match_name(wanted, {&labels.back(), 1}, Abbreviations::refused).name.empty()) return i;
   }
   problems.push_back({fmt::format("\"{}\" is not one of the compared configurations", brief(wanted)),
                       "--baseline " + brief(wanted),

@@ -67,6 +67,7 @@ class Planner {
     bounds(config);
     if (!problems_.empty()) throw ConfigError(std::move(problems_));
     plan_.report.key = plan_.key.name;
+    plan_.report.axes = plan_.arguments.grid.keys();
     plan_.report.unit = plan_.key.unit;
     plan_.report.largest = plan_.settings.goal == EdgeSearch::Goal::largest;
     plan_.report.replications = config.settings.get<std::int64_t>("replications");

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <utility>
 
+#include "sim/config/names.hpp"
 #include "sim/core/printable.hpp"
 #include "sim/core/text.hpp"
 #include "sim/study/parameter_table.hpp"
@@ -90,6 +91,9 @@ class ClusterReader {
 
   void load_hardware() {
     if (cluster_.hardware_name.empty()) return;
+    const std::string full =
+        match_name(cluster_.hardware_name, hwmodels::hardware_names(), Abbreviations::allowed).name;
+    if (!full.empty()) cluster_.hardware_name = full;
     try {
       cluster_.hardware = hwmodels::load_hardware(cluster_.hardware_name);
     } catch (const UserError& error) {
