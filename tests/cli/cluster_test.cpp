@@ -142,7 +142,7 @@ TEST_F(ClusterCli, BadClustersAreRefused) {
   refused({"replicas=20", "hardware=hgx-h100-8", "servers=2"},
           {"20 replicas on 1 GPU each need 3 servers of 8 GPUs", "give servers=3, or at most replicas=16"});
   refused({"replicas=2", "servers=2"}, {"h100-80gb-sxm is no server"});
-  refused({"router=least"}, {"router: \"least\" is not known"});
+  refused({"router=least"}, {"router: \"least\" can mean least-kv or least-outstanding"});
   refused({"router.staleness=1s"}, {"it is a key of router=prefix"});
   refused({"prefill_replicas=2"}, {"decode_replicas is missing"});
   refused({"prefill_replicas=2", "decode_replicas=2", "replicas=5"}, {"replicas=5 is not the sum"});

@@ -227,7 +227,8 @@ TEST_F(Search, WhereNothingHoldsItSaysHowCloseTheBestCame) {
   const auto result =
       spillway({"search", "--max", "workload.rate", "--slo", "ttft_ms<1", "workload.requests=20", "replications=1"});
   EXPECT_EQ(result.code, 5) << result.err;
-  EXPECT_THAT(result.out, testing::ContainsRegex("No value     0.0% of the requests meet the SLOs at .*, the closest of"));
+  EXPECT_THAT(result.out,
+              testing::ContainsRegex("No value     0.0% of the requests meet the SLOs at .*, the closest of"));
 }
 
 // The condition always holds, so the answer is the largest whole number in the bounds.

@@ -122,11 +122,15 @@ TEST_F(LayerStreaming, TheTableHasALineForLayersAndOneForStreaming) {
 // Select-N fills its record with batches far beyond the measured range. The run itself has 20 prompts of 100 tokens, so
 // at most 2,000 tokens per batch; only the model's vocabulary exceeds the range.
 TEST_F(LayerStreaming, TheRangeIsThatOfTheRunNotOfItsPlanning) {
-  const auto run = spillway({"run", "policy=select-n", "policy.slo_margin=0.1", "hardware=h100-80gb-sxm",
-                             "workload.requests=20", "workload.input_tokens=100", "workload.output_tokens=20"});
+  const auto run =
+      spillway({"run", "policy=select-n", "policy.slo_margin=0.1", "hardware=h100-80gb-sxm", "workload.requests=20",
+                "workload.input_tokens=100", "workload.output_tokens=20", "--json"});
   ASSERT_EQ(run.code, 0) << run.err;
-  EXPECT_THAT(run.out, AllOf(HasSubstr("gemm: n measured 32 to 65536, reached 128256 ("), Not(HasSubstr("gemm: m ")),
-                             Not(HasSubstr("decode attention: "))));
+  const json outside = json::parse(run.out)["outside_measured_range"];
+  ASSERT_EQ(outside.size(), 1U) << outside;
+  EXPECT_EQ(outside[0]["op"], "gemm");
+  EXPECT_EQ(outside[0]["quantity"], "n");
+  EXPECT_EQ(outside[0]["reached"], 128256.0);
 }
 
 // The engine ends a run with exit 70 unless the links carried the bytes that its iterations were charged with.
