@@ -81,7 +81,7 @@ void add_ranking(const Advice& advice, Columns& table) {
   table.add("p99 TTFT ms");
   table.add("TPOT ms");
   table.add("host GB");
-  if (costs) table.add("$/M out");
+  if (costs) table.add("cost/M out");
   if (advice.rate) table.add("replicas");
   table.add("limit", true);
   std::size_t rank = 0;
@@ -370,8 +370,8 @@ std::string to_plan_table(const Advice& advice) {
   table.add("replicas");
   table.add("req/s of one");
   if (priced) {
-    table.add("$/h");
-    table.add("$/M out");
+    table.add("cost/h");
+    table.add("cost/M out");
   }
   table.add("p99 TTFT ms");
   table.add("TPOT ms");
