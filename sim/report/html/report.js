@@ -442,6 +442,7 @@
     const priced = fleets.length > 0 && fleets.every((one) => value(one.fleet.metrics, 'cost_per_million_output_tokens') !== null);
     const cost = (one) => (priced ? value(one.fleet.metrics, 'cost_per_million_output_tokens') : one.fleet.gpus);
     const label = priced ? 'Cost per million output tokens' : 'GPUs';
+    const perHour = (one) => (priced ? cost(one) * value(one.fleet.metrics, 'output_throughput_tokens_per_s') * 3600 / 1e6 : null);
     const against = (key, name) => chart({title: `${name} against ${label.toLowerCase()}`, x: label, y: `${name} (ms)`, xAxis: 'free',
       series: [['Pareto front', true], ['other fleets', false]].map(([series, onFront]) => ({name: series, dots: true,
         points: fleets.filter((one) => best.has(one.configuration) === onFront)
@@ -452,11 +453,9 @@
       terms([['SLOs', r.conditions.join(' and ')], ['Steady state', r.steady_state ? 'checked' : 'not checked (--quick)']]),
       grid(against('p99_ttft_ms', 'p99 TTFT'), against('mean_tpot_ms', 'mean TPOT')),
       table('Fleets that meet the SLOs. On the front, no other one is better in cost and in both latencies.',
-          ['Fleet', 'front', 'replicas', 'GPUs', 'cost/h', 'p99 TTFT ms', 'TPOT ms'], fleets.map((one) => {
-            const front = best.get(one.configuration);
-            return [short(one.configuration), front ? 'yes' : 'no', one.fleet.replicas, one.fleet.gpus,
-              front ? front.cost_per_hour : null, value(one.fleet.metrics, 'p99_ttft_ms'), value(one.fleet.metrics, 'mean_tpot_ms')];
-          }), [1]),
+          ['Fleet', 'front', 'replicas', 'GPUs', 'cost/h', 'p99 TTFT ms', 'TPOT ms'], fleets.map((one) =>
+            [short(one.configuration), best.has(one.configuration) ? 'yes' : 'no', one.fleet.replicas, one.fleet.gpus, perHour(one),
+              value(one.fleet.metrics, 'p99_ttft_ms'), value(one.fleet.metrics, 'mean_tpot_ms')]), [1]),
       rest(r), trusted(fleets)];
   };
 
