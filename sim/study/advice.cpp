@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -236,10 +237,18 @@ bool Adviser::ceilings() {
   return true;
 }
 
+std::string Adviser::hardware_of(const Candidate& candidate) const {
+  const std::vector<std::string> keys = task_.grid.grid.keys();
+  const auto at = std::ranges::find(keys, "hardware");
+  if (at == keys.end()) return "";
+  return task_.grid.grid.values(static_cast<std::int64_t>(candidate.configuration))
+      .at(static_cast<std::size_t>(at - keys.begin()));
+}
+
 bool Adviser::scout() {
   const auto per_gpu = [](const Candidate& one) { return *one.ceiling / static_cast<double>(one.gpus); };
   std::ranges::stable_sort(candidates_, std::ranges::greater{}, per_gpu);
-  double best = 0.0;
+  std::map<std::string, double> best;  // by hardware: what wins on one may be the choice of whoever has it
   // Waves, so that what the first find spares later ones their search.
   constexpr std::size_t kWave = 6;
   for (std::size_t first = 0; first < candidates_.size(); first += kWave) {
@@ -249,7 +258,7 @@ bool Adviser::scout() {
     std::vector<Candidate*> searched;
     for (std::size_t i = first; i < end; ++i) {
       Candidate& candidate = candidates_[i];
-      if (task_.prune && per_gpu(candidate) * kHeadroom < best) continue;
+      if (task_.prune && per_gpu(candidate) * kHeadroom < best[hardware_of(candidate)]) continue;
       points.emplace_back(short_point(candidate), std::stod(number(0.5 * *candidate.ceiling)));
       searched.push_back(&candidate);
     }
@@ -260,7 +269,8 @@ bool Adviser::scout() {
       candidate.capacity = (*found)[i].capacity;
       candidate.reason = candidate.capacity ? "" : (*found)[i].reason;
       candidate.tried = 1;
-      best = std::max(best, candidate.capacity.value_or(0.0) / static_cast<double>(candidate.gpus));
+      double& most = best[hardware_of(candidate)];
+      most = std::max(most, candidate.capacity.value_or(0.0) / static_cast<double>(candidate.gpus));
     }
   }
   return true;
@@ -546,7 +556,7 @@ bool Adviser::check_ranks() {
   advice_.perturbation = task_.perturbation;
   if (!task_.perturbation || advice_.winner() == nullptr) return true;
   const std::vector<Perturbation> all = perturbations(*task_.perturbation);
-  std::vector<OpScales> scales;
+  std::vector<OpScales> scales{OpScales{}};
   for (const Perturbation& one : all) scales.push_back(one.scales);
   // Only what is near can overtake: the winner slowed down against a rival sped up, and twice that for queueing.
   const double near = 1.0 - 4.0 * *task_.perturbation;
@@ -559,9 +569,16 @@ bool Adviser::check_ranks() {
     const auto found = leads(candidates_.front(), candidates_[i], scales);
     if (!found) return false;
     RankCheck check{.rival = rival.label, .perturbations = std::ssize(all)};
+    // These runs are shorter than those of the ranking. Where they do not tell the two apart unchanged, changes say
+    // nothing.
+    const bool told_apart = found->front() == Lead::first;
     for (std::size_t p = 0; p < all.size(); ++p) {
-      if ((*found)[p] == Lead::none) ++check.ties;
-      if ((*found)[p] == Lead::second) check.overtaken.push_back(all[p].label);
+      const Lead lead = (*found)[p + 1];
+      if (!told_apart || lead == Lead::none) {
+        ++check.ties;
+      } else if (lead == Lead::second) {
+        check.overtaken.push_back(all[p].label);
+      }
     }
     advice_.checks.push_back(std::move(check));
   }

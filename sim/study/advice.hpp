@@ -204,6 +204,7 @@ class Adviser {
   bool find_least_memory();
   void rank();
 
+  [[nodiscard]] std::string hardware_of(const Candidate& candidate) const;
   [[nodiscard]] Point point(const Candidate& candidate) const;
   [[nodiscard]] Point point_at(const Candidate& candidate, double rate) const;
   [[nodiscard]] Point short_point(const Candidate& candidate) const;
