@@ -135,12 +135,20 @@ void add_winner(const Advice& advice, const AdvisedConfiguration& winner, Lines&
                                   settings.empty() ? ", settings as given" : " with " + settings, winner.bottleneck));
   if (winner.changes_answers)
     lines.add("Answers", "memory.kv_dtype=fp8 changes what the model answers: test its quality");
-  for (std::size_t i = 1; i < advice.configurations.size(); ++i) {
-    const AdvisedConfiguration& one = advice.configurations[i];
+  std::vector<std::pair<std::string, std::vector<std::string>>> chosen;
+  for (const AdvisedConfiguration& one : advice.configurations) {
     if (one.standing != Standing::ranked) break;
-    if (const std::string own = settings_of(one); !own.empty() && own != settings) {
-      lines.add("Settings", fmt::format("{} with {}", values_of(one.label), own));
+    const std::string own = settings_of(one);
+    if (own.empty()) continue;
+    const auto same = std::ranges::find(chosen, own, [](const auto& entry) { return entry.first; });
+    if (same == chosen.end()) {
+      chosen.push_back({own, {values_of(one.label)}});
+    } else {
+      same->second.push_back(values_of(one.label));
     }
+  }
+  for (const auto& [own, names] : chosen) {
+    lines.add("Settings", fmt::format("{}: {}", own, fmt::join(names, ", ")));
   }
   lines.add("Flags", winner.flags.empty() ? "no release of an engine is known to have this policy" : winner.flags);
   if (winner.fleet && advice.rate) {
