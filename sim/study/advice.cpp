@@ -249,11 +249,11 @@ bool Adviser::scout() {
   const auto per_gpu = [](const Candidate& one) { return *one.ceiling / static_cast<double>(one.gpus); };
   std::ranges::stable_sort(candidates_, std::ranges::greater{}, per_gpu);
   std::map<std::string, double> best;  // by hardware: what wins on one may be the choice of whoever has it
-  // Waves, so that what the first find spares later ones their search.
+  // Waves, so that what the first find spares later ones their search: the one with the highest ceiling, then several.
   constexpr std::size_t kWave = 6;
-  for (std::size_t first = 0; first < candidates_.size(); first += kWave) {
+  for (std::size_t first = 0, end = 0; first < candidates_.size(); first = end) {
     say("capacities", 0.1 + 0.3 * static_cast<double>(first) / static_cast<double>(candidates_.size()));
-    const std::size_t end = std::min(candidates_.size(), first + kWave);
+    end = std::min(candidates_.size(), first + (first == 0 ? 1 : kWave));
     std::vector<std::pair<Point, double>> points;
     std::vector<Candidate*> searched;
     for (std::size_t i = first; i < end; ++i) {
