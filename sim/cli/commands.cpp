@@ -73,7 +73,7 @@ void add_progress(CLI::App& sub, std::string& progress) {
 }
 
 void add_jobs(CLI::App& sub, int& jobs, const std::string& what) {
-  sub.add_option("-j,--jobs", jobs, what)->check(CLI::Range(1, 1024))->type_name("N");
+  sub.add_option("-j,--jobs", jobs, what)->check(CLI::Range(1, 1024).description(""))->type_name("N");
 }
 
 }  // namespace spillway::cli

@@ -48,10 +48,9 @@ void add_recordings(CLI::App& sub, RecordingOptions& options) {
   sub.add_option("--timeline", options.timeline,
                  "Trace of the first replication for Perfetto (ui.perfetto.dev); compressed for *.gz")
       ->type_name("FILE");
-  sub.add_option("--timeline-window", options.window, "Only this part of the run, e.g. 10s:20s")
-      ->type_name("FROM:UNTIL");
+  sub.add_option("--timeline-window", options.window, "Only this part of the run, e.g. 10s:20s")->type_name("WINDOW");
   sub.add_option("--timeline-events", options.timeline_events, "Most events of a timeline [200000]")
-      ->check(CLI::Range(std::int64_t{1}, std::int64_t{100'000'000}))
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{100'000'000}).description(""))
       ->type_name("N");
   sub.add_option("--series", options.series,
                  "Time series of the first replication as CSV: load, KV, links, tokens; compressed for *.gz")
@@ -171,9 +170,7 @@ void add_simulation_commands(CLI::App& app, Command& command) {
   set_footer_with_keys(
       add_command<RunOptions>(app, command, "run", "Simulate one configuration", add_run_flags, run, kFromEnvironment),
       {"run model=llama-3.1-8b hardware=h100-80gb-sxm workload.rate=8 --slo \"ttft_ms<500\"",
-       "run my.json policy=vllm-v0 engine.preemption=swap -o out",
-       "run my.json --html page.html --timeline trace.json.gz --timeline-window 10s:20s",
-       "run workload.trace=./trace.csv replications=5 -j 4 --format csv"},
+       "run my.json policy=pie -o out --html page.html --timeline trace.json.gz --timeline-window 10s:20s"},
       environment_help);
   set_footer_with_keys(add_command<SweepOptions>(app, command, "sweep",
                                                  "Simulate a grid of configurations; continues where it was stopped",
