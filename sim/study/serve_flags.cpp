@@ -26,7 +26,7 @@ struct Engine {
 
 constexpr Engine kVllm{"vLLM",
                        "vllm serve MODEL",
-                       "vLLM 0.19, vllm serve --help",
+                       "vLLM 0.19, options not checked",
                        {{{"tensor_parallel", "--tensor-parallel-size", "1"},
                          {"data_parallel", "--data-parallel-size", "1"},
                          {"engine.max_num_batched_tokens", "--max-num-batched-tokens", ""},
@@ -37,7 +37,7 @@ constexpr Engine kVllm{"vLLM",
                          {"memory.kv_dtype", "--kv-cache-dtype", "auto"}}}};
 constexpr Engine kTensorRt{"TensorRT-LLM",
                            "trtllm-serve MODEL",
-                           "TensorRT-LLM 1.0, trtllm-serve --help",
+                           "TensorRT-LLM 1.0, options not checked",
                            {{{"tensor_parallel", "--tp_size", "1"},
                              {"expert_parallel", "--ep_size", "1"},
                              {"engine.max_num_batched_tokens", "--max_num_tokens", ""},
