@@ -37,7 +37,6 @@ class LayerReader {
     }
     if (!root_.findings().problems.empty()) return;
     llm_.set_layers(each);
-    if (const std::string text = llm_.windows_text(); !text.empty()) root_.findings().warnings.push_back(text);
     if (!llm_.kinds.empty() || llm_.experts) note_kinds();
   }
 

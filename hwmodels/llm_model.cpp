@@ -72,6 +72,17 @@ double LlmModel::window_gain(Tokens tokens) const {
   return static_cast<double>(layers * tokens.count()) / static_cast<double>(needed);
 }
 
+std::optional<KvWindow> LlmModel::kv_window() const {
+  KvWindow found{.of = layers};
+  for (const auto& [kind, count] : counted_kinds()) {
+    if (kind.window == 0) continue;
+    if (found.layers > 0 && found.tokens != Tokens(kind.window)) return std::nullopt;
+    found.tokens = Tokens(kind.window);
+    found.layers += count;
+  }
+  return found.layers > 0 ? std::optional(found) : std::nullopt;
+}
+
 std::string LlmModel::windows_text() const {
   const std::vector<CountedKind> counted = counted_kinds();
   std::int64_t windowed = 0;
@@ -83,9 +94,8 @@ std::string LlmModel::windows_text() const {
   }
   if (windowed == 0) return {};
   return fmt::format(
-      "{} of {} layers attend over {} tokens, but keep the KV of all tokens here. vLLM V1, SGLang and TensorRT-LLM "
-      "free "
-      "the rest: up to {:.2f} times as many requests of {} tokens fit",
+      "{} of {} layers attend over {} tokens, but keep the KV of all tokens here. Engines that free the rest hold up "
+      "to {:.2f} times as many requests of {} tokens",
       windowed, layers, window, window_gain(Tokens(max_positions)), max_positions);
 }
 

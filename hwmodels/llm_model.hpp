@@ -15,6 +15,7 @@
 #include "hwmodels/data_file.hpp"
 #include "hwmodels/gguf_types.hpp"
 #include "hwmodels/quantization.hpp"
+#include "sim/api/kv_window.hpp"
 #include "sim/core/error.hpp"
 #include "sim/core/units.hpp"
 
@@ -161,7 +162,9 @@ struct LlmModel {
   [[nodiscard]] std::int64_t routed_layers() const;
   /// KV of a request of `tokens` as all layers hold it, over what layers with a window need: 1 without such layers.
   [[nodiscard]] double window_gain(Tokens tokens) const;
-  /// What every result must say of layers with a window; empty without them.
+  /// The layers with a window, if they all have the same; empty: there are none, or windows differ.
+  [[nodiscard]] std::optional<KvWindow> kv_window() const;
+  /// What a result must say whose layers with a window keep all KV; empty without such layers.
   [[nodiscard]] std::string windows_text() const;
   /// The layers of one kind, "58 with experts": what the others are not. Empty when all layers hold equal weights.
   [[nodiscard]] std::string unequal_layers() const;

@@ -128,6 +128,7 @@ PolicyInfo info() {
                       .source = "scheduler_reserve_full_isl, on by default in vLLM 0.19"}};
   info.default_engine = [](const Settings&) { return "vllm-0.23"; };
   info.offloads_prefixes = true;
+  info.frees_windows = true;
   info.check = [](const Settings& settings) {
     std::vector<Problem> problems;
     refuse_swap(settings, "policy vllm cannot swap: vLLM's V1 scheduler always recomputes",

@@ -24,7 +24,7 @@ Blocks PagedSpace::watermark(Blocks total) const {
 
 Fit PagedSpace::admits(const RequestView& request, Tokens upto) const {
   const TierState& gpu = view_.tier(kGpuTier);
-  const Blocks whole = blocks_for(upto, view_.block_tokens());
+  const Blocks whole = view_.blocks_to_compute(upto);
   if (gpu.most - whole < watermark(gpu.most)) return Fit::never;
   // A request whose KV came before it joins has blocks already, and what it may need is promised.
   const bool has_blocks = request.held > Blocks(0);

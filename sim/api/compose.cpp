@@ -228,6 +228,7 @@ PolicyInfo compose_scheduler(const PolicyInfo& part, const PolicyInfo& scheduled
   info.preempts = host.preempts;
   info.scheduled_by = host.name;
   info.suspends = host.suspends;
+  info.frees_windows = host.frees_windows && !part.make_space && !part.streams.kv;
   info.takes_kv_over = part.takes_kv_over && host.takes_kv_over;
   info.shares_prefixes = part.shares_prefixes && host.shares_prefixes;
   if (!info.borrows && !part.make_space) info.borrows = host.borrows;

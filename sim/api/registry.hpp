@@ -63,6 +63,7 @@ struct PolicyInfo {
   bool suspends = false;  // it takes requests out of the batch by plan, with their KV, whatever engine.preemption says
   bool admits_parts = false;    // its requests join with memory for a part of their prompt: this memory must not change
   bool shares_prefixes = true;  // false: it cannot use a prefix cache
+  bool frees_windows = false;   // its engine frees the KV beyond a layer's sliding window (KvLayout::window)
   bool takes_kv_over = true;    // false: its scheduler does not ask Decision::look_up before a request joins
   bool cpu_attention = false;   // its requests may attend on the CPU, so the latency model must have such attention
   /// It keeps the KV of conversations between their turns, on the GPU and on kHostTier, which then has

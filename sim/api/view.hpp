@@ -2,8 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 
+#include "sim/api/kv_window.hpp"
 #include "sim/api/residency.hpp"
 #include "sim/core/request.hpp"
 #include "sim/core/units.hpp"
@@ -61,6 +63,12 @@ class View {
   [[nodiscard]] const BatchTotals& batch() const { return batch_; }
   [[nodiscard]] const TierState& tier(TierId id) const { return tiers_[static_cast<std::size_t>(id)]; }
   [[nodiscard]] Tokens block_tokens() const { return block_tokens_; }
+  /// Free blocks that a new context of so many tokens needs in all until they are computed, piece by piece: layers with
+  /// a window give blocks back before the last piece takes its own.
+  [[nodiscard]] Blocks blocks_to_compute(Tokens tokens) const {
+    const Blocks all = blocks_for(tokens, block_tokens_);
+    return window_ ? all - window_->freed(window_->passed(tokens - window_->piece, block_tokens_)) : all;
+  }
   /// The longest request, input + max_new_tokens. Longer requests never reach the policy.
   [[nodiscard]] Tokens max_model_len() const { return max_model_len_; }
   /// Requests share blocks with equal content. Then whole requests move, and none keeps a copy elsewhere.
@@ -111,6 +119,7 @@ class View {
   Tokens block_tokens_{16};
   Tokens max_model_len_{};
   bool caches_prefixes_ = false;
+  std::optional<KvWindow> window_{};
 };
 
 }  // namespace spillway

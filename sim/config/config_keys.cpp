@@ -141,6 +141,12 @@ void add_engine(std::vector<Parameter>& table, const std::vector<std::string>& e
              "share a prefix, and under vllm-offloading, which stores the blocks of every request",
              "vLLM enable_prefix_caching; auto is Spillway's, because most traces hold no prefixes"));
   table.push_back(
+      choice("engine.hybrid_kv_cache", "auto", {"auto", "true", "false"},
+             "Layers with a sliding window free the KV that no later token attends to; auto: where the policy's engine "
+             "does so, all KV is on the GPU, and there is no prefix cache",
+             "vLLM's hybrid KV cache manager (--disable-hybrid-kv-cache-manager); auto is Spillway's, because freed "
+             "blocks of shared prefixes are not modelled"));
+  table.push_back(
       choice("engine.quantization", "auto",
              {"auto", "none", "fp8", "fp8_block", "nvfp4", "mxfp4", "int4", "q4_0", "q5_0", "q8_0", "q2_k", "q3_k_m",
               "q4_k_m", "q5_k_m", "q6_k", "iq4_xs", "mxfp4_moe"},

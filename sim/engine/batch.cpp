@@ -48,6 +48,7 @@ void Batch::start_decoding(std::int32_t m) {
   Member& member = (*this)[m];
   const Tokens generated = member.known - member.input;
   member.phase = Phase::decoding;
+  if (windows_) windows_->start(member.computed);
   member.computed -= steps_;
   member.computing -= decode_time_;
   member.finish_step = steps_ + (member.output - generated);
@@ -97,6 +98,7 @@ void Batch::set_sub_batch(std::int32_t m, std::int32_t number) {
 
 void Batch::stop_decoding(std::int32_t m, Phase phase) {
   Member& member = (*this)[m];
+  if (windows_) windows_->stop(computed(member));
   leave_growth(m);
   leave_ring(m);
   leave_group(m);
@@ -115,6 +117,12 @@ void Batch::stop_decoding(std::int32_t m, Phase phase) {
 
 void Batch::skip(std::int32_t m, Duration duration) {
   Member& member = (*this)[m];
+  if (windows_) {
+    const Tokens now = computed(member);
+    windows_->stop(now);
+    windows_->change(now, now - Tokens(1));
+    windows_->start(now - Tokens(1));
+  }
   leave_growth(m);
   leave_ring(m);
   member.computed -= Tokens(1);

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <memory_resource>
+#include <optional>
 #include <vector>
 
 #include "sim/api/decision.hpp"
@@ -12,6 +13,7 @@
 #include "sim/core/request.hpp"
 #include "sim/core/units.hpp"
 #include "sim/kv/block_store.hpp"
+#include "sim/kv/kv_windows.hpp"
 
 namespace spillway {
 
@@ -70,7 +72,8 @@ struct Member {
 class Batch {
  public:
   /// What every step uses comes from `memory`, which must outlive the batch.
-  Batch(Tokens block_tokens, bool with_identity, std::pmr::memory_resource* memory)
+  Batch(Tokens block_tokens, bool with_identity, const std::optional<KvWindow>& window,
+        std::pmr::memory_resource* memory)
       : block_(block_tokens),
         with_identity_(with_identity),
         members_(memory),
@@ -78,7 +81,9 @@ class Batch {
         host_growth_count_(static_cast<std::size_t>(block_.count()), memory),
         growth_(with_identity ? static_cast<std::size_t>(block_.count()) : 0),
         longest_(memory),
-        ring_(1024, -1, memory) {}
+        ring_(1024, -1, memory) {
+    if (window) windows_.emplace(*window, block_tokens);
+  }
 
   // --- members -------------------------------------------------------------------------------------------------------
   [[nodiscard]] std::int32_t create(RequestId id);
@@ -157,11 +162,16 @@ class Batch {
     steps_ += Tokens(1);
     step_class_ = next_class();
     decode_time_ += duration;
+    if (windows_) windows_->step();
   }
   /// One decode sits out the step that is about to be taken. Call before `step`; the decode is late from then on.
   void skip(std::int32_t m, Duration duration);
   /// The k members that have all their tokens after the last step, in batch order. O(k log k).
   [[nodiscard]] std::vector<std::int32_t>& finishing();
+
+  /// The blocks that layers with a sliding window have freed. Decodes are counted here; a context that changes
+  /// otherwise is told by its owner. Empty: there are no such layers.
+  [[nodiscard]] std::optional<KvWindows>& windows() { return windows_; }
 
   // --- token gaps ----------------------------------------------------------------------------------------------------
   /// End of the step in which every decode that is not late emitted its last token.
@@ -249,6 +259,7 @@ class Batch {
   std::int64_t hosted_ = 0;                        // decodes in them
   std::pmr::vector<Length> longest_;               // a heap, the largest on top; O(decodes) entries
   std::pmr::vector<std::int32_t> ring_;            // by finish step modulo its size: first member
+  std::optional<KvWindows> windows_;
   std::vector<std::int32_t> scratch_;
   std::vector<std::int32_t> late_;
   SimTime last_step_end_{};

@@ -52,11 +52,15 @@ Instance::Instance(const InstanceConfig& config, InstanceSink& sink, std::span<c
       informer_(config.lends != nullptr ? config.informer() : nullptr),
       padding_(config.padding),
       table_(memory),
-      members_(config.kv.block_tokens, config.kv.prefix_caching, memory),
+      members_(config.kv.block_tokens, config.kv.prefix_caching, config.kv.window, memory),
       runner_(*config.model, kv_, graph_, {config.route, links, stepped}) {
   block_tokens_ = kv_.block_tokens;
   max_model_len_ = config.max_model_len;
   caches_prefixes_ = kv_.prefix_caching;
+  window_ = kv_.window;
+  SPILLWAY_CHECK(!window_ || (!kv_.prefix_caching && phases_ == Phases::both && !padding_ && !cpu_attention_ &&
+                              !keeps_conversations_),
+                 "KV beyond a window is freed only where all of it is simply on the GPU");
   tiers_ = residency_.tiers();
   policy_ = config.policy->make(PolicyContext{*config.settings, *this, deployment_, graph_, config.on_bus});
   if (kv_.prefix_caching) {
@@ -584,6 +588,7 @@ Instance::Advanced Instance::advance(SimTime now) {
   complete_chunks(now, duration);
   if (host_) store_named(now);
   if (disk() != nullptr) collect_ended(now);
+  if (window_) settle_windows();
   for (const RequestId id : expired_) expire(id, now);
   expired_.clear();
   if (policy_.layers) report_layers(duration);
@@ -640,6 +645,7 @@ void Instance::complete_chunks(SimTime now, Duration duration) {
   for (const std::int32_t m : chunk_members_) {
     Member& member = members_[m];
     if (member.missing > Tokens(0)) fill_gaps(m, std::min(member.missing, member.staged));
+    if (members_.windows()) members_.windows()->change(member.computed, member.computed + member.staged);
     member.computed += member.staged;
     member.staged = Tokens();
     member.computing += duration;

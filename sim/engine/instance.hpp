@@ -184,6 +184,8 @@ class Instance final : public View, private Decision {
   /// Asks the offload policy for blocks that are missing on the GPU. Returns how many are free then.
   Blocks make_room(Blocks needed);
   void release_blocks(std::int32_t m);
+  /// Gives the GPU the blocks that layers with a window have freed, and takes those that they use again.
+  void settle_windows() { residency_.tier(kGpuTier).free += members_.windows()->take_freed(); }
   /// The blocks of a member's table go back to the prefix cache.
   void release_cached(std::int32_t m);
   /// The same, and what the table was known to hold is forgotten.

@@ -8,6 +8,7 @@
 
 #include "sim/api/execution_model.hpp"
 #include "sim/api/informer.hpp"
+#include "sim/api/kv_window.hpp"
 #include "sim/api/link_traffic.hpp"
 #include "sim/api/padding.hpp"
 #include "sim/api/phases.hpp"
@@ -66,6 +67,8 @@ struct KvLayout {
   /// The host tier is that of vLLM's offloading connector, with these CPU times; empty: an ideal write-through tier.
   std::optional<ConnectorTimes> connector{};
   std::optional<DiskLayout> disk{};  // only behind the connector's tier
+  /// Empty: every layer keeps all blocks. Not beside a prefix cache, or KV on another tier or instance.
+  std::optional<KvWindow> window{};
   /// Memory that other GPUs lend; 0: none.
   [[nodiscard]] Blocks peer_blocks() const {
     const TierId peer = further.find(kPeerTier);

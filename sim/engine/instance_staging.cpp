@@ -254,6 +254,10 @@ void Instance::release_blocks(std::int32_t m) {
     member.missing = Tokens(0);
   }
   if (cached_) forget_table(m);
+  if (window_) {
+    members_.windows()->change(member.computed, Tokens(0));
+    settle_windows();
+  }
   if (!cached_ || member.on_host) residency_.tier(tier_of(member)).free += member.held;
   if (member.holder >= 0) {
     // The books give back the blocks that they count.

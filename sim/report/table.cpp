@@ -131,12 +131,19 @@ class Table {
     }
     lines_.add("KV cache",
                fmt::format("{} tokens in {} blocks of {} tokens ({} per GPU), {} blocks on the host{}; prefix caching "
-                           "{}{}; longest request {} tokens",
+                           "{}{}{}; longest request {} tokens",
                            setup.kv_capacity().count(), kv.gpu_blocks.count(), kv.block_tokens.count(), bytes(kv_bytes),
-                           kv.host_blocks.count(), on_peers(), kv.prefix_caching ? "on" : "off", host_cache,
+                           kv.host_blocks.count(), on_peers(), kv.prefix_caching ? "on" : "off", host_cache, window(),
                            setup.max_model_len.count()));
     host_tier();
     repetitions();
+  }
+
+  [[nodiscard]] std::string window() const {
+    const std::optional<KvWindow>& window = result_.setup.kv.window;
+    if (!window) return "";
+    return fmt::format("; {} of {} layers free KV beyond {} tokens", window->layers, window->of,
+                       window->tokens.count());
   }
 
   [[nodiscard]] std::string on_peers() const {

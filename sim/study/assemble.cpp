@@ -71,7 +71,10 @@ class Assembler {
     assembly_.instance.front_end = round_seconds(engine_.front_end_seconds);
     if (hardware) cross_server();
     if (hardware && assembly_.instance.pools.split()) plan_handover();
-    if (hardware && size_memory(model)) limit_length();
+    if (hardware && size_memory(model)) {
+      free_beyond_windows();
+      limit_length();
+    }
     problems_.attempt([&] { assembly_.workload = open_ ? open_(assembly_) : open_workload(assembly_, 0); });
     problems_.throw_if_any();
     describe();
@@ -1037,9 +1040,39 @@ class Assembler {
     return true;
   }
 
+  /// Layers with a sliding window free the KV beyond it, as the policy's engine does, where all KV is on the GPU.
+  void free_beyond_windows() {
+    const std::string& wanted = text("engine.hybrid_kv_cache");
+    std::optional<KvWindow> window = llm_.kv_window();
+    const std::string why = why_all_kv_is_kept(window.has_value());
+    if (wanted == "true" && !why.empty()) {
+      return problems_.add("engine.hybrid_kv_cache=true cannot free KV: " + why, "engine.hybrid_kv_cache",
+                           "leave it out, or set it to false");
+    }
+    if (wanted == "false" || !why.empty()) return;
+    window->piece = settings().get<bool>("engine.chunked_prefill") ? Tokens(integer("engine.max_num_batched_tokens"))
+                                                                   : Tokens(llm_.max_positions);
+    assembly_.instance.kv.window = window;
+  }
+
+  /// Why layers with a window keep the KV beyond it; empty: they need not.
+  [[nodiscard]] std::string why_all_kv_is_kept(bool window) const {
+    if (!window) return llm_.file.name + " has no layers with a sliding window, or windows of several lengths";
+    if (!policy().frees_windows) return "policy " + policy().name + " keeps all KV of its requests";
+    if (text("engine.prefix_caching") == "true") return "the prefix cache shares whole blocks of all layers";
+    if (phases(settings()) != Phases::both || assembly_.instance.pools.split()) {
+      return "KV is handed over between instances as a whole";
+    }
+    return "";
+  }
+
   /// The longest request: the limit of the model or the user, at most the capacity of the KV cache.
   void limit_length() {
-    const Tokens capacity = assembly_.instance.kv_capacity();
+    const KvLayout& kv = assembly_.instance.kv;
+    const Tokens capacity =
+        kv.window ? kv.window->longest(kv.most(), kv.block_tokens,
+                                       std::max(Tokens(llm_.max_positions), assembly_.instance.kv_capacity()))
+                  : assembly_.instance.kv_capacity();
     Tokens& limit = assembly_.instance.max_model_len;
     const Tokens model(llm_.max_positions);
     assembly_.setup.model_positions = model;
@@ -1146,11 +1179,9 @@ class Assembler {
     setup.kv = assembly_.instance.kv;
     setup.deployment = assembly_.instance.deployment;
     setup.max_model_len = assembly_.instance.max_model_len;
-    const std::string windows = llm_.windows_text();
-    for (const std::string& warning : llm_.file.warnings) {
-      if (warning != windows) warn(warning);
-    }
+    for (const std::string& warning : llm_.file.warnings) warn(warning);
     // First, as the screen may not have room for all.
+    const std::string windows = assembly_.instance.kv.window ? "" : llm_.windows_text();
     if (!windows.empty()) assembly_.warnings.insert(assembly_.warnings.begin(), windows);
     assembly_.warnings.insert(assembly_.warnings.end(), workload.warnings.begin(), workload.warnings.end());
     if (!settings().get<bool>("engine.overheads")) warn("engine.overheads=false: the engine's CPU time is left out");
@@ -1219,8 +1250,13 @@ class Assembler {
     const std::string& wanted = text("engine.prefix_caching");
     // A connector stores the blocks of every request, also where no prompt repeats.
     const bool stores = assembly_.workload.prefix_ids || assembly_.instance.kv.connector;
-    const bool useful = stores && policy().shares_prefixes;
+    const bool useful = stores && policy().shares_prefixes && text("engine.hybrid_kv_cache") != "true";
     assembly_.instance.kv.prefix_caching = wanted == "true" || (wanted == "auto" && useful);
+    if (assembly_.instance.kv.prefix_caching && assembly_.instance.kv.window) {
+      assembly_.instance.kv.window.reset();
+      limit_length();
+      problems_.throw_if_any();
+    }
     if (!assembly_.instance.kv.prefix_caching && assembly_.instance.kv.host_cache_blocks > Blocks(0)) {
       warn(fmt::format(
           "{} no effect, because prefix caching is off: it needs engine.prefix_caching, and a workload that "

@@ -53,6 +53,11 @@ Json setup_json(const Setup& setup) {
                {"disk_cache_blocks", setup.kv.disk ? setup.kv.disk->blocks.count() : 0},
                {"kv_connector", setup.kv.connector ? "vllm-offloading" : "none"},
                {"max_model_len_tokens", setup.max_model_len.count()}});
+  if (setup.kv.window) {
+    json["kv_window"] = {{"tokens", setup.kv.window->tokens.count()},
+                         {"layers", setup.kv.window->layers},
+                         {"of_layers", setup.kv.window->of}};
+  }
   for (const HostTierHit& hit : setup.host_tier_hits) {
     json["host_tier_hits"].push_back({{"tokens", hit.tokens.count()},
                                       {"load_ms", hit.load_seconds * 1e3},

@@ -44,6 +44,7 @@ inline SimulationConfig simulation_of(const NaiveConfig& config) {
   instance.kv.cache_is_lent = config.cache_is_lent;
   instance.kv.most_gpu_blocks = config.most_gpu_blocks;
   instance.kv.further = config.further;
+  instance.kv.window = config.window;
   instance.deployment = config.deployment;
   instance.deployment.model = config.model;
   if (config.policy->places_experts) instance.experts = choice_of(config.experts);

@@ -542,7 +542,10 @@ class NaiveEngine final : public View, public NaiveReplica, private Decision {
     for (const Route& route : config.further.routes) graph_.routes.push_back(route);
     states_.resize(graph_.tiers.size());
     tiers_ = states_;
-    blocks_.resize(static_cast<std::size_t>(config.gpu_blocks.count()));
+    window_ = config.window;
+    // Blocks that some layers have freed hold content of others, so more of them may be in use than there are.
+    if (window_) in_parts_ = config.gpu_blocks * window_->of;
+    blocks_.resize(static_cast<std::size_t>((config.gpu_blocks + in_parts_).count()));
     for (int b = 0; b < static_cast<int>(blocks_.size()); ++b) free_.push_back(b);
     total_ = config.gpu_blocks;
     rebuild();
@@ -860,13 +863,27 @@ class NaiveEngine final : public View, public NaiveReplica, private Decision {
       Blocks& growth = r.on_host ? batch_.host_growth : batch_.decode_growth;
       if (!decodes_staged_) growth += Blocks(grows_next(r.id) ? 1 : 0);
     }
-    states_[0] = TierState{total_, Blocks(static_cast<std::int64_t>(free_.size())) - surplus_, graph_.tiers[0].most};
+    const Blocks whole = Blocks(static_cast<std::int64_t>(free_.size())) - in_parts_;
+    states_[0] = TierState{total_, whole - surplus_ + freed_in_parts(), graph_.tiers[0].most};
     for (std::size_t tier = 1; tier < states_.size(); ++tier) {
       const TierSpec& spec = graph_.tiers[tier];
       states_[tier] = TierState{spec.blocks, spec.blocks - used(static_cast<int>(tier)), spec.most};
     }
     result_.peak_gpu = std::max(result_.peak_gpu, states_[0].total - states_[0].free);
     result_.peak_host = std::max(result_.peak_host, states_[1].total - states_[1].free);
+  }
+  /// Blocks whose last token no later token of their request attends to in layers with a window, as whole blocks.
+  [[nodiscard]] Blocks freed_in_parts() const {
+    if (!window_) return Blocks(0);
+    std::int64_t parts = 0;
+    for (const Request& r : requests_) {
+      for (std::int64_t b = 0; b < r.blocks(); ++b) {
+        const std::int64_t last = b * per_block() + per_block() - 1;
+        const std::int64_t first_attended = r.computed - window_->tokens.count() + 1;  // by the token number `computed`
+        parts += last < first_attended ? window_->layers : 0;
+      }
+    }
+    return Blocks(parts / window_->of);
   }
   /// Blocks of a tier other than the GPU that hold something, or that something is on its way to.
   [[nodiscard]] Blocks used(int tier) const {
@@ -2161,6 +2178,7 @@ class NaiveEngine final : public View, public NaiveReplica, private Decision {
   Blocks surplus_{};  // blocks in use beyond the total
   std::vector<Request> requests_;
   std::vector<RequestId> order_;
+  Blocks in_parts_{};  // that exist only because some of the others are free in some layers
   std::vector<Block> blocks_;
   std::list<int> free_;
   Retention retention_;  // empty: LRU

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "sim/api/execution_model.hpp"
+#include "sim/api/kv_window.hpp"
 #include "sim/api/link_traffic.hpp"
 #include "sim/api/padding.hpp"
 #include "sim/api/phases.hpp"
@@ -52,6 +53,7 @@ struct NaiveConfig {
   Phases phases = Phases::both;
   bool hands_over = false;  // with a phase: KV moves from engine to engine and takes its time
   std::optional<Padding> padding{};
+  std::optional<KvWindow> window{};  // of some layers, which free the KV beyond it
   bool schedules_ahead = false;
   Duration front_end{};
   std::optional<Duration> request_timeout;

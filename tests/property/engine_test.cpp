@@ -576,15 +576,15 @@ TEST(WeightsRole, MatchesTheNaiveEngineBesideKvSlotsUnderSeveralSchedulers) {
       const auto vary = [&](oracle::Dice& dice, Settings& settings) {
         if (scheduler == std::string("vllm")) settings.set("policy.expansion", dice.chance(50) ? 1.25 : 2.0);
       };
-      match_naive(under(composed, scheduler), random_cases(200), 1, seen, vary);
+      match_naive(under(composed, scheduler), random_cases(100), 1, seen, vary);
       // Times above the grid of a record's SLOs: the interval follows the batch.
-      match_naive(under(composed, scheduler), random_cases(60), 100'000, seen, vary);
+      match_naive(under(composed, scheduler), random_cases(30), 100'000, seen, vary);
       if (HasFatalFailure()) return;
     }
-    EXPECT_GT(seen.kv, at_least(100));
-    EXPECT_GT(seen.grown, at_least(10));
-    EXPECT_GT(seen.swapped, at_least(10));
-    EXPECT_GT(seen.from_host, at_least(20));
+    EXPECT_GT(seen.kv, at_least(50));
+    EXPECT_GT(seen.grown, at_least(5));
+    EXPECT_GT(seen.swapped, at_least(5));
+    EXPECT_GT(seen.from_host, at_least(10));
   }
 }
 

@@ -13,6 +13,7 @@
 #include "tests/oracle/one_copy.hpp"
 #include "tests/oracle/random_case.hpp"
 #include "tests/oracle/route_by.hpp"
+#include "tests/support/cases.hpp"
 
 namespace spillway {
 namespace {
@@ -53,7 +54,7 @@ TEST(Instances, ThatShareNothing_RunAsIfAlone) {
   for (const PolicyInfo* policy : PolicyRegistry::instance().all()) {
     const PolicyInfo& info = *PolicyRegistry::instance().find(policy->name);
     const WholeModel model = WholeModel::of(info);
-    for (std::uint64_t seed = 1; seed <= 40; ++seed) {
+    for (std::uint64_t seed = 1; seed <= random_cases(40); ++seed) {
       SCOPED_TRACE(policy->name + " seed " + std::to_string(seed));
       Settings settings;
       NaiveConfig config;

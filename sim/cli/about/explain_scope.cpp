@@ -31,9 +31,10 @@ std::string explain_windows(const LlmModel& llm) {
   if (llm.window_gain(Tokens(llm.max_positions)) == 1.0) return {};
   return explain_field(
       "windows",
-      fmt::format("full attention over the tokens of the window, not measured. KV beyond a window is kept until the "
-                  "request ends, which is more than engines keep that free it: {}",
-                  list_of(gains)));
+      fmt::format(
+          "full attention over the tokens of the window, not measured. Policy vllm frees the KV beyond a window "
+          "(engine.hybrid_kv_cache). Other policies keep it until the request ends, which is more: {}",
+          list_of(gains)));
 }
 
 /// "moe fp8 kernel" -> "MoE fp8", "expert_exchange nccl combine 8" -> "exchange nccl": kernels by what chooses them.
