@@ -76,6 +76,8 @@ class Instance final : public View, private Decision {
   void resize(TierId tier, Blocks total, SimTime now);
   /// KV that this instance handed over is free. `serial`: of its request.
   void let_go(std::uint32_t serial, SimTime now);
+  /// KV of a request has been handed over: it came here, or went from here. For observers alone.
+  void report_handover(std::uint32_t index, Bytes bytes, bool came, SimTime began, SimTime now) const;
   /// The KV that a request awaits has arrived. No effect on a request that has ended.
   void kv_arrived(RequestId id, SimTime now);
   /// Before the first call: the instance begins to exist now.

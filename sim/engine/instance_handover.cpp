@@ -39,6 +39,10 @@ void Instance::let_go(std::uint32_t serial, SimTime now) {
   silent_iterations_ = 0;
 }
 
+void Instance::report_handover(std::uint32_t index, Bytes bytes, bool came, SimTime began, SimTime now) const {
+  if (observer_ != nullptr) observer_->handed_over(index, bytes, came, began, now);
+}
+
 // Each iteration computes a token at least. After as many as the memory has tokens, what is computed is lost again.
 bool Instance::rests_for_handovers() const {
   return !parked_.empty() && silent_iterations_ >= (kv_.block_tokens * tier(kGpuTier).total.count()).count();

@@ -57,6 +57,10 @@ class InstanceObserver {
   /// The compute stream waited; one wait may come in several parts.
   virtual void waited(Wait /*what*/, SimTime /*from*/, SimTime /*until*/) {}
   virtual void copied(const Copy& /*copy*/, SimTime /*started*/, SimTime /*ended*/) {}
+  /// KV of a request went to another instance, or came from one, and has arrived. `index`: its position in the
+  /// workload.
+  virtual void handed_over(std::uint32_t /*index*/, Bytes /*bytes*/, bool /*came*/, SimTime /*began*/,
+                           SimTime /*arrived*/) {}
   virtual void executed(const ExecutedIteration& /*iteration*/) {}
   /// Intervals follow each other without gaps.
   virtual void lasted(SimTime /*from*/, SimTime /*until*/, const InstanceLevels& /*levels*/) {}

@@ -314,6 +314,9 @@ void Journeys::hand_over(std::uint32_t serial) {
     handed_over_.bytes += bytes_of(journey);
     handed_over_.waited += to_seconds(std::max(journey.began - journey.prompt->end, Duration{}));
     handed_over_.moved += to_seconds(run_.now() - journey.began);
+    // Bytes per GPU, as those of other copies.
+    run_.at(journey.replica).report_handover(serial, bytes_of(journey), false, journey.began, run_.now());
+    run_.at(journey.decode).report_handover(serial, bytes_of(journey), true, journey.began, run_.now());
   }
   run_.at(journey.decode).kv_arrived(journey.decode_id, run_.now());
   run_.wake(journey.decode);

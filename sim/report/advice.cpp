@@ -171,9 +171,9 @@ void add_winner(const Advice& advice, const AdvisedConfiguration& winner, Lines&
 
 void add_dependence(const Advice& advice, Lines& lines) {
   for (const Crossover& one : advice.crossovers) {
-    lines.add("Crossover",
-              fmt::format("{}: {} leads below {} {}, {} above (now {})", one.quantity, values_of(one.below),
-                          figure(one.at), one.unit, values_of(one.above), figure(one.now)));
+    lines.add("Crossover", fmt::format("{}: {} leads below {} {}, {} above (now {}){}", one.quantity,
+                                       values_of(one.below), figure(one.at), one.unit, values_of(one.above),
+                                       figure(one.now), one.note.empty() ? "" : "; " + one.note));
   }
   for (const SteadyLead& one : advice.steady_leads) {
     lines.add("No crossover", fmt::format("{}: {} leads from {} to {} {} (now {})", one.quantity, values_of(one.leader),
@@ -288,7 +288,8 @@ std::string to_advice_json(const Advice& advice) {
                                   {"now", one.now},
                                   {"at", one.at},
                                   {"below", one.below},
-                                  {"above", one.above}});
+                                  {"above", one.above},
+                                  {"note", one.note}});
   }
   json["steady_leads"] = Json::array();
   for (const SteadyLead& one : advice.steady_leads) {

@@ -79,6 +79,11 @@ class TimeSeries::Instance final : public InstanceObserver {
     report(
         {.start = started, .end = ended, .time = kBusy + stream, .amounts = {{{kBytes + stream, copy.bytes.count()}}}});
   }
+  void handed_over(std::uint32_t /*index*/, Bytes bytes, bool came, SimTime began, SimTime arrived) override {
+    series_.hands_over_ = true;
+    const std::size_t first = kHandedOver + (came ? 0U : 2U);
+    report({.start = began, .end = arrived, .time = first, .amounts = {{{first + 1, bytes.count()}}}});
+  }
   void waited(Wait what, SimTime from, SimTime until) override {
     report({.start = from, .end = until, .time = kWaited + static_cast<std::size_t>(what), .amounts = {}});
   }
@@ -247,6 +252,17 @@ std::vector<TimeSeries::Column> TimeSeries::all_columns() const {
         {.name = fmt::format("waits_for_{}_fraction", kWaitTexts[i].name),
          .definition = fmt::format("Share of the time in which the GPU waited for {}", kWaitTexts[i].what),
          .sum = kWaited + i});
+  }
+  for (const std::size_t way : hands_over_ ? std::vector<std::size_t>{0, 1} : std::vector<std::size_t>{}) {
+    const char* const name = way == 0 ? "handover_in" : "handover_out";
+    const char* const what = way == 0 ? "from a prefill replica" : "to a decode replica";
+    columns.push_back({.name = fmt::format("{}_transfers", name),
+                       .definition = fmt::format("Transfers of KV {} under way, launches included", what),
+                       .sum = kHandedOver + 2 * way});
+    columns.push_back({.name = fmt::format("{}_bytes_per_s", name),
+                       .definition = fmt::format("Bytes of KV {}, per GPU", what),
+                       .sum = kHandedOver + 2 * way + 1,
+                       .scale = kPerSecond});
   }
   for (std::size_t i = 0; i < tiers_.size(); ++i) {
     columns.push_back({.name = fmt::format("{}_kv_blocks", tiers_[i]),

@@ -70,10 +70,11 @@ class TimeSeries {
     kWaiting,
     kPromptTokens,
     kDecodeTokens,
-    kBusy,                        // nanoseconds of each stream; compute: of iterations, waits included
-    kBytes = kBusy + kStreams,    // of each stream
-    kWaited = kBytes + kStreams,  // nanoseconds by cause
-    kUsed = kWaited + kWaits      // block-nanoseconds of each tier: in use, and there
+    kBusy,                           // nanoseconds of each stream; compute: of iterations, waits included
+    kBytes = kBusy + kStreams,       // of each stream
+    kWaited = kBytes + kStreams,     // nanoseconds by cause
+    kHandedOver = kWaited + kWaits,  // transfer-nanoseconds and bytes of KV that came, then of KV that went
+    kUsed = kHandedOver + 4          // block-nanoseconds of each tier: in use, and there
   };
   static constexpr std::size_t kMostTiers = 8;
   static constexpr std::size_t kSums = kUsed + 2 * kMostTiers;
@@ -88,6 +89,7 @@ class TimeSeries {
 
   std::map<std::size_t, std::unique_ptr<Instance>> instances_;
   std::vector<std::string> tiers_;  // of all instances
+  bool hands_over_ = false;         // some KV was handed over
   Duration width_ = kFirstWidth;
   bool doubled_ = false;  // the width is 2 * 10^n
   SimTime end_{};

@@ -93,6 +93,15 @@ class Timeline::Instance final : public InstanceObserver {
          .detail = static_cast<std::uint8_t>(copy.owner),
          .values = {copy.bytes.count()}});
   }
+  void handed_over(std::uint32_t index, Bytes bytes, bool came, SimTime began, SimTime arrived) override {
+    add({.start = began,
+         .end = arrived,
+         .group = timeline_.order_++,
+         .kind = Kind::handover,
+         .detail = static_cast<std::uint8_t>(came ? 1 : 0),
+         .number = index,
+         .values = {bytes.count()}});
+  }
   void executed(const ExecutedIteration& iteration) override {
     end_wait();
     SubBatchWork all;
@@ -281,6 +290,10 @@ void Timeline::append_complete(std::string& out, const Span& span) {
 void Timeline::append_async(std::string& out, const Span& span, char ph, SimTime at) {
   std::string name = "first token";
   std::string arguments;
+  if (span.kind == Kind::handover) {
+    name = fmt::format("KV of request {} {}", span.number, span.detail == 1 ? "comes" : "goes");
+    if (ph == 'b') arguments = fmt::format(R"("index":{},"bytes":{})", span.number, span.values[0]);
+  }
   if (span.kind == Kind::phase) name = kPhases[span.detail];
   if (span.kind == Kind::request) {
     name = fmt::format("request {}", span.number);
@@ -290,10 +303,11 @@ void Timeline::append_async(std::string& out, const Span& span, char ph, SimTime
     }
   }
   fmt::format_to(std::back_inserter(out),
-                 R"({{"name":"{}","cat":"request","ph":"{}","ts":{},"pid":{},"tid":{},"id":"0x{:x}","args":{{{}}}}},)"
+                 R"({{"name":"{}","cat":"{}","ph":"{}","ts":{},"pid":{},"tid":{},"id":"0x{:x}","args":{{{}}}}},)"
                  "\n",
-                 name, ph, microseconds(at.ns()), span.replica + 1,
-                 static_cast<std::int64_t>(span.replica) * kThreads + kIterations, span.group, arguments);
+                 name, span.kind == Kind::handover ? "handover" : "request", ph, microseconds(at.ns()),
+                 span.replica + 1, static_cast<std::int64_t>(span.replica) * kThreads + kIterations, span.group,
+                 arguments);
 }
 
 std::string Timeline::json(const std::vector<std::string>& names) const {
@@ -313,7 +327,7 @@ std::string Timeline::json(const std::vector<std::string>& names) const {
       close();
       request = &span;
       append_async(out, span, 'b', span.start);
-    } else if (span.kind == Kind::phase) {
+    } else if (span.kind == Kind::phase || span.kind == Kind::handover) {
       append_async(out, span, 'b', span.start);
       append_async(out, span, 'e', span.end);
     } else {

@@ -34,6 +34,8 @@ struct TimelineLimits {
 ///            and the CPU. Complete events ("X").
 ///   request  nested asynchronous events ("b", "e") of the category "request": the request as a whole, and its phases
 ///            waiting, running, preempted and suspended. An instant ("n") is its first token.
+///   KV       asynchronous events of the category "handover": KV of a request on its way from another instance or to
+///            one.
 ///
 /// Each sub-batch starts with its work before the layers. The GPU takes the layers of all sub-batches in turn, so all
 /// end with the iteration.
@@ -65,7 +67,7 @@ class Timeline {
 
  private:
   class Instance;
-  enum class Kind : std::uint8_t { iteration, sub_batch, wait, copy, request, phase, first_token };
+  enum class Kind : std::uint8_t { iteration, sub_batch, wait, copy, request, phase, first_token, handover };
   /// An event, or the two of an asynchronous span.
   struct Span {
     SimTime start{};
@@ -75,10 +77,12 @@ class Timeline {
     std::size_t replica = 0;
     std::int32_t thread = 0;
     Kind kind = Kind::iteration;
-    std::uint8_t detail = 0;  // cause of a wait, owner of a copy, outcome of a request, phase
+    std::uint8_t detail = 0;  // cause of a wait, owner of a copy, outcome of a request, phase, whether KV came
     std::int64_t number = 0;  // of a sub-batch or request
     std::array<std::int64_t, 3> values{};
-    [[nodiscard]] std::int64_t events() const { return kind == Kind::request || kind == Kind::phase ? 2 : 1; }
+    [[nodiscard]] std::int64_t events() const {
+      return kind == Kind::request || kind == Kind::phase || kind == Kind::handover ? 2 : 1;
+    }
   };
   void add(Span span);
   /// Leaves out what starts last, until no more than the limit is there.

@@ -35,6 +35,8 @@ void set(Point& point, const std::string& key, const std::string& text) {
 std::string number(double value) { return fmt::format("{:.6g}", value); }
 
 const char* const kHostCache = "memory.host_cache";
+const char* const kDropHistory = "workload.drop_history";
+const char* const kTriedCache = "64GiB";  // where no host cache was chosen
 
 }  // namespace
 
@@ -197,6 +199,20 @@ bool Adviser::run() {
   return !task_.explain || (find_least_memory() && check_ranks() && find_crossovers());
 }
 
+bool Adviser::plays_stationary() const {
+  for (std::size_t i = 0; i < advice_.configurations.size(); ++i) {
+    try {
+      const Point one = point_at({.configuration = i}, 1.0);
+      return assemble(resolve_config(parameter_table(), one.assignments, {})).workload.stationary;
+    } catch (const ConfigError&) {
+      continue;  // what it cannot do is said where it is to run
+    } catch (const DataError&) {
+      continue;
+    }
+  }
+  return false;
+}
+
 bool Adviser::ceilings() {
   say("the most that each can answer", 0.0);
   std::vector<std::string> given;
@@ -204,12 +220,20 @@ bool Adviser::ceilings() {
   for (const std::string& key : task_.grid.grid.keys()) given.push_back(key);
   const auto is_given = [&](const char* key) { return std::ranges::find(given, key) != given.end(); };
   const bool vary = !is_given("tensor_parallel") && !is_given("data_parallel") && !is_given("expert_parallel");
+  // Conversations that are in balance at that rate would be too many to be live. Without think times each begins at
+  // once and goes on as fast as it is answered.
+  const bool stationary = plays_stationary();
   std::vector<Point> points;
   for (std::size_t i = 0; i < advice_.configurations.size(); ++i) {
     for (const char* const gpus : {"1", "2", "4", "8"}) {
       Candidate candidate{.configuration = i};
       if (vary) candidate.settings = {{"tensor_parallel", gpus}};
-      points.push_back(point_at(candidate, kAllAtOnce));
+      Point all_at_once = point_at(candidate, kAllAtOnce);
+      if (stationary) {
+        set(all_at_once, "workload.start", "empty");
+        set(all_at_once, "workload.think_time", "constant(0s)");
+      }
+      points.push_back(std::move(all_at_once));
       candidates_.push_back(std::move(candidate));
       if (!vary) break;
     }
@@ -615,61 +639,128 @@ bool Adviser::find_crossovers() {
     constexpr std::int64_t kGigabyte = 1'000'000'000;
     const CopyTime copy = assembly.make_model({})->copy(Stream::h2d, 1, Bytes(kGigabyte), CopyMechanism::single);
     const double base = 1e-9 * static_cast<double>(kGigabyte) / to_seconds(copy.transfer);
-    if (!cross("bandwidth between host and GPU", &OpScales::copies, base, "GB/s", copying)) return false;
+    if (!cross_times("bandwidth between host and GPU", &OpScales::copies, base, "GB/s", copying)) return false;
   }
   const auto on_cpu = contenders({"cpu_attention_tokens", "cpu_expert_bytes"});
   if (!on_cpu.empty()) {
     say("crossovers", 0.95);
-    if (!cross("speed of the host's CPU and memory", &OpScales::cpu, 1.0, "times what it is", on_cpu)) return false;
+    if (!cross_times("speed of the host's CPU and memory", &OpScales::cpu, 1.0, "times what it is", on_cpu))
+      return false;
   }
-  return true;
+  return cross_hits();
 }
 
-bool Adviser::cross(const std::string& quantity, double OpScales::*scale, double base, const std::string& unit,
-                    const std::vector<std::size_t>& contenders) {
-  const auto leaders = [&](const std::vector<double>& slower) -> std::optional<std::vector<std::size_t>> {
+bool Adviser::cross_times(const std::string& quantity, double OpScales::*scale, double base, const std::string& unit,
+                          const std::vector<std::size_t>& contenders) {
+  std::vector<Contender> all;
+  for (const std::size_t i : contenders) all.push_back({candidates_[i], advice_.configurations[i].label});
+  // Slower by these factors, so bandwidths ascend.
+  std::vector<double> slower;
+  for (double factor = kFarthest; factor > 0.9 / kFarthest; factor /= 2.0) slower.push_back(factor);
+  return cross({.quantity = quantity,
+                .unit = unit,
+                .steps = std::move(slower),
+                .apply = [scale](Point& point, double factor) { point.scales.*scale = factor; },
+                .middle = [](double a, double b) { return std::sqrt(a * b); },
+                .value = [](double factor, double now) { return now / factor; },
+                .base = base,
+                .now = 1.0},
+               all);
+}
+
+// Clients that drop the history of their conversation before a turn leave less to find again.
+bool Adviser::cross_hits() {
+  const AdvisedConfiguration& winner = *advice_.winner();
+  const Metric* const hits = find_metric(winner.metrics, "prefix_cache_hit_fraction");
+  const Candidate& candidate = candidates_.front();
+  const std::vector<Parameter> table = parameter_table();
+  const Point as_it_is = short_point(candidate);
+  const auto given = [&](const char* key) {
+    return std::ranges::any_of(as_it_is.assignments, [&](const Assignment& one) { return one.key == key && one.text; });
+  };
+  if (hits == nullptr || hits->value.value_or(0.0) <= 0.0 || given(kDropHistory)) return true;
+  if (!assemble(resolve_config(table, point_at(candidate, 1.0).assignments, {})).workload.conversations) return true;
+  const auto chosen = std::ranges::find(candidate.settings, kHostCache, &std::pair<std::string, std::string>::first);
+  const bool tuned = chosen != candidate.settings.end();
+  if (!tuned && given(kHostCache)) return true;
+  const std::string size = tuned ? chosen->second : kTriedCache;
+  const auto with = [&](const std::string& text, const std::string& what) {
+    Candidate other = candidate;
+    std::erase_if(other.settings, [](const auto& setting) { return setting.first == kHostCache; });
+    other.settings.emplace_back(kHostCache, text);
+    return Contender{std::move(other), (winner.label.empty() ? "this configuration" : winner.label) + what};
+  };
+  say("hit rates", 0.97);
+  const std::vector<Contender> contenders{with("0B", " without a host cache"),
+                                          with(size, " with a host cache of " + size)};
+  // The set-up may have no place for a cache, under this policy or on this host.
+  const auto possible = run_all({point_at(contenders.back().candidate, *candidate.capacity)});
+  if (!possible) return false;
+  if (possible->front().failed()) return true;
+  const auto apply = [](Point& point, double share) { set(point, kDropHistory, number(share)); };
+  const auto hits_at = [&](double share) -> std::optional<std::string> {
+    Point point = point_at(contenders.back().candidate, *candidate.capacity);
+    apply(point, share);
+    const auto outcome = run_all({point});
+    if (!outcome) return std::nullopt;
+    const double found = outcome->front().value("prefix_cache_hit_fraction").value_or(0.0);
+    return fmt::format("there {:.0f}% of the prompt tokens are in a cache, with {}={}", 100.0 * found, kHostCache,
+                       size);
+  };
+  return cross({.quantity = fmt::format("later turns that keep their history (1 - {})", kDropHistory),
+                .unit = "%",
+                .steps = {1.0, 0.9, 0.75, 0.5, 0.25, 0.0},
+                .apply = apply,
+                .middle = [](double a, double b) { return 0.5 * (a + b); },
+                .value = [](double share, double all) { return all * (1.0 - share); },
+                .base = 100.0,
+                .now = 0.0,
+                .note = hits_at},
+               contenders);
+}
+
+bool Adviser::cross(const Axis& axis, const std::vector<Contender>& contenders) {
+  const auto leaders = [&](const std::vector<double>& steps) -> std::optional<std::vector<std::size_t>> {
     std::vector<std::pair<Point, double>> points;
-    for (const double factor : slower) {
-      for (const std::size_t i : contenders) {
-        Point point = short_point(candidates_[i]);
-        point.scales.*scale = factor;
-        points.emplace_back(std::move(point), *candidates_[i].capacity);
+    for (const double step : steps) {
+      for (const Contender& one : contenders) {
+        Point point = short_point(one.candidate);
+        axis.apply(point, step);
+        points.emplace_back(std::move(point), *one.candidate.capacity);
       }
     }
     const auto found = search(points, rough_, 1.5, task_.tolerance);
     if (!found) return std::nullopt;
     std::vector<std::size_t> best;
-    for (std::size_t f = 0; f < slower.size(); ++f) {
+    for (std::size_t s = 0; s < steps.size(); ++s) {
       std::size_t leader = 0;
       double most = -1.0;
       for (std::size_t c = 0; c < contenders.size(); ++c) {
-        const double capacity = (*found)[f * contenders.size() + c].capacity.value_or(0.0) /
-                                static_cast<double>(candidates_[contenders[c]].gpus);
+        const double capacity = (*found)[s * contenders.size() + c].capacity.value_or(0.0) /
+                                static_cast<double>(contenders[c].candidate.gpus);
         // Within the tolerance the two are equal, and the one that leads here keeps the lead.
         if (capacity <= most * (1.0 + 2.0 * task_.tolerance)) continue;
         most = capacity;
-        leader = contenders[c];
+        leader = c;
       }
       best.push_back(leader);
     }
     return best;
   };
-  // Slower by these factors, so bandwidths ascend.
-  std::vector<double> slower;
-  for (double factor = kFarthest; factor > 0.9 / kFarthest; factor /= 2.0) slower.push_back(factor);
-  auto best = leaders(slower);
+  const auto best = leaders(axis.steps);
   if (!best) return false;
+  const double now = axis.value(axis.now, axis.base);
   bool changes = false;
-  for (std::size_t i = 0; i + 1 < slower.size(); ++i) {
+  for (std::size_t i = 0; i + 1 < axis.steps.size(); ++i) {
     if ((*best)[i] == (*best)[i + 1]) continue;
     changes = true;
-    double low = slower[i];       // the slower end
-    double high = slower[i + 1];  // the faster one
+    double low = axis.steps[i];
+    double high = axis.steps[i + 1];
     std::size_t below = (*best)[i];
     const std::size_t above = (*best)[i + 1];
     constexpr int kHalvings = 3;
     for (int halving = 0; halving < kHalvings; ++halving) {
-      const double middle = std::sqrt(low * high);
+      const double middle = axis.middle(low, high);
       const auto there = leaders({middle});
       if (!there) return false;
       if (there->front() == above) {
@@ -679,13 +770,17 @@ bool Adviser::cross(const std::string& quantity, double OpScales::*scale, double
         below = there->front();
       }
     }
-    advice_.crossovers.push_back({quantity, unit, base, base / std::sqrt(low * high),
-                                  advice_.configurations[below].label, advice_.configurations[above].label});
+    const double at = axis.middle(low, high);
+    std::optional<std::string> note("");
+    if (axis.note) note = axis.note(at);
+    if (!note) return false;
+    advice_.crossovers.push_back({axis.quantity, axis.unit, now, axis.value(at, axis.base), contenders[below].label,
+                                  contenders[above].label, *note});
   }
-  if (!changes) {
-    advice_.steady_leads.push_back(
-        {quantity, unit, base, base / kFarthest, base * kFarthest, advice_.configurations[best->front()].label});
-  }
+  if (changes) return true;
+  const double low = axis.value(axis.steps.front(), axis.base);
+  const double high = axis.value(axis.steps.back(), axis.base);
+  advice_.steady_leads.push_back({axis.quantity, axis.unit, now, low, high, contenders[best->front()].label});
   return true;
 }
 

@@ -86,6 +86,7 @@ struct Crossover {
   double at = 0.0;
   std::string below;  // the configuration that leads below, and above
   std::string above;
+  std::string note{};  // more about that place
 };
 
 /// A quantity along which the lead does not change.
@@ -159,8 +160,8 @@ using AdviceProgress = std::function<void(const std::string& phase, double fract
 /// 3. settings: each value of each knob is kept where the SLOs hold at a rate above the capacity so far.
 /// 4. capacities in steady state, of long runs first and then of all replications.
 /// 5. fleets for a given rate, each checked by a run.
-/// 6. what the ranking depends on: perturbed times, bandwidths that change the lead, the least host memory.
-/// The result does not depend on the number of threads.
+/// 6. what the ranking depends on: perturbed times, bandwidths and hit rates that change the lead, the least host
+/// memory. The result does not depend on the number of threads.
 class Adviser {
  public:
   Adviser(AdviceTask task, PointRunner& runner, AdviceProgress progress = {});
@@ -187,6 +188,8 @@ class Adviser {
   };
   enum class Lead : std::uint8_t { first, second, none };
 
+  /// Whether the workload has conversations that are in balance when a run begins.
+  [[nodiscard]] bool plays_stationary() const;
   bool ceilings();
   bool scout();
   void keep_best();
@@ -199,8 +202,30 @@ class Adviser {
   bool fleets();
   bool check_ranks();
   bool find_crossovers();
-  bool cross(const std::string& quantity, double OpScales::*scale, double base, const std::string& unit,
-             const std::vector<std::size_t>& contenders);
+  /// What may lead, and the name under which it does.
+  struct Contender {
+    Candidate candidate{};
+    std::string label{};
+  };
+  /// A quantity along which the lead may change. `steps`: what is set to try it, the quantity ascending.
+  struct Axis {
+    std::string quantity{};
+    std::string unit{};
+    std::vector<double> steps{};
+    std::function<void(Point&, double step)> apply{};
+    double (*middle)(double, double) = nullptr;           // of two steps
+    double (*value)(double step, double base) = nullptr;  // the quantity at a step
+    double base = 0.0;
+    double now = 0.0;  // a step
+    /// More to say of a step where the lead changes; empty when interrupted. May be empty: nothing.
+    std::function<std::optional<std::string>(double step)> note{};
+  };
+  /// Finds where the lead changes along the axis. Returns false when interrupted.
+  bool cross(const Axis& axis, const std::vector<Contender>& contenders);
+  bool cross_times(const std::string& quantity, double OpScales::*scale, double base, const std::string& unit,
+                   const std::vector<std::size_t>& contenders);
+  /// From which share of the prompts' tokens found there a host cache pays.
+  bool cross_hits();
   bool find_least_memory();
   void rank();
 

@@ -64,6 +64,69 @@ TEST_F(Advise, RanksByWhatASearchFinds) {
   }
 }
 
+// Clients that drop the history before every turn leave nothing to find in a cache. So a host cache pays only where
+// turns keep it, if at all, and the search says from which share on. Where a cache is small, fewer histories may mean
+// more hits, so the lead follows the histories and not the hits.
+TEST_F(Advise, FindsFromWhichHistoriesAHostCachePays) {
+  std::vector<std::string> arguments{"advise",
+                                     "policy=vllm",
+                                     "workload.trace=sharegpt-chat",
+                                     "workload.requests=400",
+                                     "hardware=a100-80gb-sxm",
+                                     "memory.gpu_kv=6GB",
+                                     "tensor_parallel=1",
+                                     "--slo",
+                                     kSlo,
+                                     "--tolerance",
+                                     "0.05",
+                                     "--progress",
+                                     "off",
+                                     "--json"};
+  // Only the host cache is left to choose.
+  for (const char* const given :
+       {"engine.max_num_batched_tokens=2048", "engine.max_num_seqs=256", "engine.preemption=recompute",
+        "engine.prefix_caching=true", "memory.kv_dtype=auto"}) {
+    arguments.emplace_back(given);
+  }
+  const auto result = spillway(arguments);
+  ASSERT_EQ(result.code, 0) << result.err;
+  const json advice = json::parse(result.out);
+  const json& winner = advice["configurations"][0];
+  ASSERT_TRUE(winner["settings"].contains("memory.host_cache"));
+  ASSERT_EQ(advice["crossovers"].size(), 1U);
+  const json& found = advice["crossovers"][0];
+  EXPECT_EQ(found["unit"], "%");
+  EXPECT_EQ(found["now"], 100.0);
+  EXPECT_GT(found["at"], 0.0);
+  EXPECT_LT(found["at"], 100.0);
+  const std::string size = winner["settings"]["memory.host_cache"];
+  EXPECT_EQ(found["below"], "this configuration without a host cache");
+  EXPECT_EQ(found["above"], "this configuration with a host cache of " + size);
+  EXPECT_THAT(found["note"].get<std::string>(), HasSubstr("% of the prompt tokens are in a cache"));
+
+  // With all histories the cache sustains more, as two searches say; with none it does not.
+  const auto capacity = [&](const std::string& cache, const std::string& dropped) {
+    std::vector<std::string> search{"search",
+                                    "--max",
+                                    "workload.rate",
+                                    "--slo",
+                                    kSlo,
+                                    "replications=1",
+                                    "--json",
+                                    "--tolerance",
+                                    "0.05",
+                                    "memory.host_cache=" + cache,
+                                    "workload.drop_history=" + dropped};
+    for (const std::string& one : arguments) {
+      const bool kept = one.find('=') != std::string::npos && one != kSlo;
+      if (kept) search.push_back(one);
+    }
+    return json::parse(spillway(search).out)["searches"][0]["value"].get<double>();
+  };
+  EXPECT_GT(capacity(size, "0"), 1.05 * capacity("0B", "0"));
+  EXPECT_LT(capacity(size, "1"), 1.1 * capacity("0B", "1"));
+}
+
 TEST_F(Advise, GivesTheSameBytesOnAnyNumberOfThreads) {
   const auto one = advise({"policy=vllm,sarathi", "-j", "1", "--json"});
   const auto two = advise({"policy=vllm,sarathi", "-j", "2", "--json"});

@@ -94,6 +94,65 @@ TEST_F(Report, Timeline_IsAValidTraceOfTheRun) {
   EXPECT_EQ(bytes, value("moved_h2d_bytes") + value("moved_d2h_bytes"));
 }
 
+// KV that goes from a prefill to a decode replica shows at both, and as many bytes come as go.
+TEST_F(Report, Timeline_ShowsHandovers) {
+  const Output run =
+      spillway({"run", "hardware=hgx-h100-8", "prefill_replicas=2", "decode_replicas=1", "workload.requests=40",
+                "workload.rate=8", "--progress", "off", "--json", "--timeline", "t.json", "--series", "s.csv"});
+  ASSERT_EQ(run.code, 0) << run.err;
+  const json metrics = json::parse(run.out)["metrics"];
+  const json trace = json::parse(read_file(file("t.json")));
+  EXPECT_THAT(trace_problems(trace), IsEmpty());
+  std::map<std::string, std::int64_t> bytes;
+  std::map<std::string, double> begun;
+  double moved_ms = 0.0;
+  std::int64_t came = 0;
+  for (const json& event : trace["traceEvents"]) {
+    if (!event.contains("cat") || event["cat"] != "handover") continue;
+    const std::string name = event["name"];
+    const std::string way = name.substr(name.rfind(' ') + 1);
+    // The decode replica comes after the two that compute prompts.
+    EXPECT_EQ(event["pid"].get<int>() == 3, way == "comes");
+    if (event["ph"] == "b") {
+      bytes[way] += event["args"]["bytes"].get<std::int64_t>();
+      begun[event["id"]] = event["ts"];
+    } else if (way == "comes") {
+      moved_ms += 1e-3 * (event["ts"].get<double>() - begun.at(event["id"]));
+      ++came;
+    }
+  }
+  EXPECT_EQ(came, 40);
+  EXPECT_EQ(bytes["comes"], metrics["handed_over_bytes"]["value"].get<std::int64_t>());
+  EXPECT_EQ(bytes["goes"], bytes["comes"]);
+  EXPECT_NEAR(moved_ms / 40.0, metrics["mean_handover_ms"]["value"].get<double>(), 1e-6);
+
+  std::istringstream lines(read_file(file("s.csv")));
+  std::string line;
+  std::vector<std::string> heads;
+  std::map<std::string, double> sums;  // of the columns times the lengths of the bins
+  const auto cells_of = [](const std::string& text) {
+    std::vector<std::string> cells;
+    std::istringstream row(text);
+    for (std::string cell; std::getline(row, cell, ',');) cells.push_back(cell);
+    return cells;
+  };
+  while (std::getline(lines, line)) {
+    const std::vector<std::string> cells = cells_of(line);
+    if (heads.empty()) {
+      heads = cells;
+      continue;
+    }
+    const double length = std::stod(cells[2]) - std::stod(cells[1]);
+    for (std::size_t i = 3; i < cells.size(); ++i) {
+      if (!cells[i].empty()) sums[heads[i]] += std::stod(cells[i]) * length;
+    }
+  }
+  const auto total = static_cast<double>(bytes["comes"]);
+  EXPECT_NEAR(sums["handover_in_bytes_per_s"], total, 1e-6 * total);
+  EXPECT_NEAR(sums["handover_out_bytes_per_s"], total, 1e-6 * total);
+  EXPECT_NEAR(1e3 * sums["handover_in_transfers"], moved_ms, 1e-6 * moved_ms);
+}
+
 TEST_F(Report, Timeline_ChangesNothingAndDependsOnNoThreads) {
   const Output plain = with(kSwapping, {"--json", "replications=2"});
   const auto files = [&](const std::string& jobs) {

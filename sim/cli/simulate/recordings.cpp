@@ -86,6 +86,9 @@ class Recordings::Both final : public InstanceObserver {
   void copied(const Copy& copy, SimTime started, SimTime ended) override {
     for (InstanceObserver* const one : all_) one->copied(copy, started, ended);
   }
+  void handed_over(std::uint32_t index, Bytes bytes, bool came, SimTime began, SimTime arrived) override {
+    for (InstanceObserver* const one : all_) one->handed_over(index, bytes, came, began, arrived);
+  }
   void executed(const ExecutedIteration& iteration) override {
     for (InstanceObserver* const one : all_) one->executed(iteration);
   }

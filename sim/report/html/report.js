@@ -412,7 +412,7 @@
     const winner = ranked[0];
     const dependence = [
       ...r.crossovers.map((one) => `${one.quantity}: ${short(one.below)} leads below ${figure(one.at)} ${one.unit}, ` +
-        `${short(one.above)} above (now ${figure(one.now)}).`),
+        `${short(one.above)} above (now ${figure(one.now)})${one.note ? '; ' + one.note : ''}.`),
       ...r.steady_leads.map((one) => `${one.quantity}: ${short(one.leader)} leads from ${figure(one.from)} to ` +
         `${figure(one.to)} ${one.unit} (now ${figure(one.now)}).`),
       ...r.rank_checks.map((one) => `${short(one.rival)} overtakes under ${one.overtaken_under.length} of ` +
