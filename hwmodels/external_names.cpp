@@ -315,7 +315,7 @@ std::string advice_on_gpu(std::string_view name) {
   return fmt::format(
       "no profile of the {} is bundled. {}its GEMMs, its prefill and decode attention, MoE kernels for experts, "
       "all-reduces for tensor_parallel, and copies to the host for offloading. calibrate fit makes a profile of the "
-      "rows: README, \"Your own GPU\"",
+      "rows: docs/own-gpu.md",
       it->board,
       it->cuda ? "Measure with cuda_calibrate, or take from a public table: " : "Take from a public table: ");
 }

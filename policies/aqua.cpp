@@ -19,12 +19,12 @@ PolicyInfo info() {
   info.summary = "AQUA: requests page to memory that other GPUs lend, under completely fair scheduling";
   info.source = "AQUA (arXiv 2407.21255), sections 4 and 7; aquaml/aqua (0ed7c15)";
   info.limits =
-      "memory.peer is lent for the whole run by GPUs that do nothing else. Beside memory.lender the lender's memory is "
-      "as busy with the copies as their bytes keep it, which lengthens its next iteration, whatever limits that. "
-      "What is reclaimed goes to the host over the links of the GPU that borrowed it. Of contexts "
-      "(memory.peer_cache) the blocks that hold something are copied then; with policy.rules=code all of their memory "
-      "is, as the public code copies tensors. Reclaimed while nothing runs, they leave at once, and the next iteration "
-      "waits for the copy.";
+      "memory.peer is lent for the whole run by GPUs that do nothing else. With memory.lender, copies keep the "
+      "lender's memory busy and lengthen its next iteration by that time, whatever limits the iteration. Reclaimed KV "
+      "goes to the host over the links of the GPU that borrowed the memory. When contexts (memory.peer_cache) are "
+      "reclaimed, only blocks with content are copied. With policy.rules=code all of the lent memory is copied, as the "
+      "public code copies tensors. If nothing runs, reclaimed contexts leave at once, and the next iteration waits for "
+      "the copy.";
   info.parameters = paging_parameters("peer", "gathered");
   info.engine_defaults = [](const Settings&) {
     return std::map<std::string, std::string>{{"engine.preemption", "recompute"}, {"memory.host_kv", "20GB"}};

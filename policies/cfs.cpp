@@ -618,10 +618,9 @@ std::vector<Parameter> parameters() {
        .unit = "-",
        .default_value = "paper",
        .choices = {"paper", "code"},
-       .doc =
-           "paper: chunked prefill within the token budget, a new slice as soon as a request ends or one arrives for "
-           "whom there is room; code: whole prompts come first and have iterations of their own, slices are of "
-           "decodes, and contexts move as large as their memory is (memory.peer_cache)",
+       .doc = "paper: chunked prefill within the token budget, a new slice begins as soon as a request ends, or a "
+              "request arrives that fits; code: whole prompts run first, in iterations of their own, slices contain "
+              "decodes only, and a move of a context copies all of its memory (memory.peer_cache)",
        .source = "AQUA, section 7; aquaml/vllm_cfs (ba90bac), vllm/core/scheduler.py"},
       {.name = kSlice,
        .type = ParameterType::integer,
@@ -629,7 +628,7 @@ std::vector<Parameter> parameters() {
        .default_value = "6",
        .minimum = 1,
        .maximum = 1e6,
-       .doc = "Length of a slice: the batch is chosen anew after so many iterations. Short slices are fair, and page "
+       .doc = "Length of a slice: iterations after which the batch is chosen anew. Short slices are fairer and page "
               "more. With policy.rules=code only decode iterations count",
        .source = "The paper gives no number; the public code runs a set of requests for 6 decode iterations"},
       {.name = kPageOut,
@@ -637,8 +636,8 @@ std::vector<Parameter> parameters() {
        .unit = "-",
        .default_value = "not-chosen",
        .choices = {"not-chosen", "for-room"},
-       .doc = "Which prompts leave the GPU when a slice begins. not-chosen: all that get no tokens in it; for-room: of "
-              "these, as many as others need room. With policy.rules=paper",
+       .doc = "Which prompts leave the GPU when a slice begins. not-chosen: all requests that get no tokens in the "
+              "slice; for-room: only as many of them as must leave to make room for others. With policy.rules=paper",
        .source = "not-chosen: AQUA, section 7; for-room: Spillway"},
       {.name = kMaxPaddings,
        .type = ParameterType::integer,
@@ -668,12 +667,14 @@ std::vector<Problem> check(const Settings& settings) {
 PolicyInfo info() {
   PolicyInfo info;
   info.name = "cfs";
-  info.summary = "Completely fair scheduling: in slices of a few iterations the least served requests run, others page";
+  info.summary =
+      "Completely fair scheduling: the least served requests run for a slice of a few iterations, the others are paged "
+      "out";
   info.source = "AQUA (arXiv 2407.21255), section 7; aquaml/vllm_cfs (ba90bac), vllm/core/scheduler.py";
   info.limits =
-      "The paper leaves open which memory comes first: prompts take it before decodes. Where nothing can be paged out "
-      "any more, nobody leaves for the sake of fairness, and on shortage the request that arrived last is recomputed; "
-      "the public code fails there. CPU times are those of vLLM 0.5.3, to which the paper ported its scheduler.";
+      "The paper leaves open which memory comes first: prompts take it before decodes. When the swap memory is full, "
+      "no request leaves for fairness. If KV memory runs short, the request that arrived last is recomputed. The "
+      "public code fails in that case. CPU times are those of vLLM 0.5.3, to which the paper ported its scheduler.";
   info.parameters = parameters();
   info.figures = {{kSlices, "slices", "Slices that began, each with a batch chosen anew.", std::nullopt, Merge::mean},
                   {kPageOuts, "page-outs", "Requests that left the batch for memory elsewhere, so that others run.",

@@ -23,16 +23,16 @@ PolicyInfo info() {
   PolicyInfo info;
   info.name = "deepspeed";
   info.summary =
-      "DeepSpeed ZeRO-Inference: all layers' weights on the host, each streamed while the one before computes";
+      "DeepSpeed ZeRO-Inference: the weights of all layers are on the host; each layer is copied while the layer "
+      "before it computes";
   info.source =
       "Aminabadi et al., DeepSpeed Inference, SC 2022, ZeRO-Inference; as Select-N compares with it (offloading "
       "interval 1), "
       "and as FlexGen's benchmark configures it (prefetch bucket of hidden^2 elements)";
   info.limits =
-      "Host memory only, no NVMe. A prefetch costs no more than its copy. Weights are partitioned over GPUs by "
-      "tensor_parallel only. Embeddings stay on the GPU. Every iteration streams anew, so the first layer "
-      "waits "
-      "for its weights.";
+      "Host memory only, no NVMe. A prefetch takes the time of its copy and nothing else. Weights are partitioned over "
+      "GPUs by tensor_parallel only. Embeddings stay on the GPU. Every iteration copies all layers again, so the first "
+      "layer waits for its weights.";
   info.figures = layer_figures();
   info.parameters = {
       {.name = "policy.prefetch_fraction",
@@ -51,9 +51,8 @@ PolicyInfo info() {
        .default_value = "8ms",
        .minimum = 0.0,
        .maximum = 1e10,
-       .doc =
-           "CPU time of ZeRO's hooks before the weights that a layer fetches on demand are copied: the share that was "
-           "not prefetched, and the first layer's. Neither copies nor compute run meanwhile",
+       .doc = "CPU time of ZeRO's hooks before a layer's weights are fetched on demand (the share that was not "
+              "prefetched, and all weights of the first layer). No copy and no computation runs during this time",
        .source = "FlexGen's measurements of ZeRO-Inference on a T4 (512 tokens in, 32 out), beyond copies and compute: "
                  "7.8 ms per layer with OPT-6.7B (batch 16, 9.28 tokens/s), 8.5 ms with OPT-30B (batch 4, 0.60)"},
       host_memory_parameter()};

@@ -126,7 +126,9 @@ PolicyInfo info() {
   info.name = "expert-cache";
   info.summary = "A cache of experts on the GPU, least recently used out first; misses on the CPU, or awaited";
   info.source = "ggml-org/llama.cpp PR 27861; vllm-project/vllm PR 37190, RFC 38256: proposals, not released engines";
-  info.limits = "Plain recency, where vLLM's proposal weighs it by frequency. All copies are from page-locked memory.";
+  info.limits =
+      "Slots are evicted by recency alone. vLLM's proposal also weighs frequency. All copies are from page-locked "
+      "memory.";
   info.figures = expert_figures();
   info.places_experts = true;
   info.caches_experts = true;
@@ -139,7 +141,8 @@ PolicyInfo info() {
        .unit = "-",
        .default_value = "cpu",
        .choices = {"cpu", "wait"},
-       .doc = "Who computes an expert that is missing. cpu: the CPU; wait: the GPU, when it has been copied",
+       .doc = "What computes an expert that is not on the GPU. cpu: the CPU; wait: the GPU, after the expert has been "
+              "copied",
        .source = "cpu: llama.cpp PR 27861; wait: vLLM PR 37190"},
       {.name = kUploads,
        .type = ParameterType::integer,
@@ -147,7 +150,7 @@ PolicyInfo info() {
        .default_value = "2",
        .minimum = 0.0,
        .maximum = 4096.0,
-       .doc = "Of policy.miss=cpu: experts of a layer that are copied to the GPU in an iteration, at most",
+       .doc = "With policy.miss=cpu: most experts of a layer that are copied to the GPU in one iteration",
        .source = "llama.cpp PR 27861: 2"},
       cpu_efficiency_parameter("0.6", "as for llama-cpp-moe"),
       host_memory_parameter()};

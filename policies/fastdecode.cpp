@@ -22,16 +22,17 @@ PolicyInfo info() {
   info.summary = "FastDecode(+): all decodes attend on the CPU, in two sub-batches in turn; NEO's baseline";
   info.source = "FastDecode (He and Zhai, 2024), and FastDecode+ of NEO (Jiang et al., MLSys 2025), section 5";
   info.limits =
-      "One sequence per request. One host, that of the GPU. FastDecode starts sequences in steps so that the contexts "
-      "of its halves stay equal: not modelled. A request beyond the host's memory is computed again.";
-  info.parameters.push_back({.name = kPipeline,
-                             .type = ParameterType::choice,
-                             .unit = "-",
-                             .default_value = "slack",
-                             .choices = {"slack", "symmetric"},
-                             .doc = "slack: a decode goes to the sub-batch with more time left for the CPU "
-                                    "(FastDecode+); symmetric: to the one with less context (FastDecode)",
-                             .source = "NEO, section 5; FastDecode"});
+      "One sequence per request. The GPU's own host is the only host. FastDecode starts sequences in steps so that the "
+      "contexts of its halves stay equal: not modelled. A request that does not fit the host's memory is recomputed.";
+  info.parameters.push_back(
+      {.name = kPipeline,
+       .type = ParameterType::choice,
+       .unit = "-",
+       .default_value = "slack",
+       .choices = {"slack", "symmetric"},
+       .doc = "slack: a decode goes to the sub-batch with more time left for the CPU (FastDecode+); symmetric: a "
+              "decode goes to the sub-batch with less context (FastDecode)",
+       .source = "NEO, section 5; FastDecode"});
   return info;
 }
 

@@ -116,9 +116,8 @@ PolicyInfo info() {
        .unit = "-",
        .default_value = "profile",
        .choices = {"profile", "published"},
-       .doc =
-           "Times that the choice compares. profile: those of the hardware; published: 7 for each token on the CPU, 70 "
-           "for an expert on the GPU, a tie for the GPU",
+       .doc = "Times that decide what computes an expert. profile: times of the hardware profile; published: Fiddler's "
+              "constants, 7 per token on the CPU and 70 per expert on the GPU; at a tie the GPU computes",
        .source = "efeslab/fiddler (227715b), src/fiddler/mixtral.py"},
       {.name = kOverlap,
        .type = ParameterType::boolean,

@@ -263,8 +263,9 @@ std::vector<Parameter> parameters() {
       count("policy.gpu_batch", "requests", "Requests of a micro-batch, which the GPU computes at a time"),
       count("policy.batches", "1", "Micro-batches of a request block"),
       share("policy.weights_host",
-            "Share of every layer's weights, of which whole matrices follow: a matrix goes to the host when the middle "
-            "of its place in the attention block, or in the MLP block, lies below this share. These matrices are"),
+            "Share of each layer's weights to keep on the host. Whole matrices move: the matrices of the attention "
+            "block, and those of the MLP block, are ordered by position. A matrix is on the host if the middle of its "
+            "range of bytes lies below this share. These matrices are"),
       share("policy.cache_host", "Share of the KV cache"),
       share("policy.hidden_host", "Share of the hidden states of a request block with two or more micro-batches"),
       length(kPadInputKey, "1024", "prompt"),
@@ -273,7 +274,7 @@ std::vector<Parameter> parameters() {
        .type = ParameterType::boolean,
        .unit = "-",
        .default_value = "true",
-       .doc = "true: the CPU attends to the host's share of the KV while decoding; false: that share is loaded at "
+       .doc = "true: in decodes the CPU attends to the KV that is on the host; false: that KV is copied to the GPU in "
               "every step",
        .source = "FlexGen, section 4.2: computation delegation; --cpu-cache-compute"},
       {.name = "policy.pin_weights",
@@ -307,7 +308,7 @@ std::vector<Parameter> parameters() {
        .unit = "-",
        .default_value = "prefill",
        .choices = {"prefill", "decode"},
-       .doc = "Phase whose compute time policy.slo_margin uses. The weights have the same place in both phases",
+       .doc = "Phase whose compute time policy.slo_margin uses. The weights are on the same device in both phases",
        .source = "Spillway: Select-N does not state it; decode at the peak rate would leave almost all weights on the "
                  "GPU"},
       {.name = "policy.slo_estimate",

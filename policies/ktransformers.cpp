@@ -174,14 +174,15 @@ PolicyInfo info() {
   PolicyInfo info;
   info.name = "ktransformers";
   info.summary =
-      "KTransformers: experts on GPU and CPU side by side, deferral of some, prompts layer by layer on the GPU";
+      "KTransformers: GPU and CPU compute experts side by side; some experts are deferred; long prompts are computed "
+      "layer by layer on the GPU";
   info.source =
       "kvcache-ai/ktransformers (95009ea6), kt-kernel and doc/en/AMX.md; sgl-project/sglang (0ba3cdd), "
       "layers/moe/kt_ep_wrapper.py";
   info.limits =
       "Shared experts are computed before the router's experts, not beside them. Deferral changes what the model "
-      "answers, which is not modelled. The draw has no router weights, so which experts wait is dealt out evenly. The "
-      "random placement of KTransformers is left out.";
+      "answers, which is not modelled. The simulated routing has no router weights, so deferred experts are chosen "
+      "evenly. The random placement of KTransformers is left out.";
   info.figures = expert_figures();
   info.places_experts = true;
   info.streams = {.weights = true};
@@ -210,7 +211,7 @@ PolicyInfo info() {
        .default_value = "0",
        .minimum = 0.0,
        .maximum = 1e9,
-       .doc = "An iteration of more tokens copies the layer's experts and computes on the GPU; 0: none does",
+       .doc = "Iterations of more tokens than this copy a layer's experts to the GPU and compute them there; 0: never",
        .source = "KTransformers --kt-gpu-prefill-token-threshold, which native FP8 and INT4 weights have"},
       {.name = kUpdate,
        .type = ParameterType::boolean,

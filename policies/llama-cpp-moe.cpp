@@ -131,9 +131,9 @@ PolicyInfo info() {
   info.summary = "llama.cpp --n-cpu-moe: experts of the first layers on the host, computed there in small batches";
   info.source = "ggml-org/llama.cpp: common/common.h and ggml-cuda.cu (0010882), ggml-backend.cpp (0054c01); PR 15077";
   info.limits =
-      "The scheduler is Spillway's, with llama.cpp's micro-batch (ubatch 512) as token budget. Expected runs of "
-      "consecutive experts, not those of the draw. First touches of a mapped file cost nothing. Padding of copies is "
-      "left out.";
+      "The scheduler is Spillway's, with llama.cpp's micro-batch (ubatch 512) as token budget. The number of copies "
+      "follows from the expected runs of consecutive experts, not from the experts that were drawn. The first access "
+      "to a page of a mapped file takes no time. Copies are not padded.";
   info.figures = expert_figures();
   info.places_experts = true;
   info.streams = {.weights = true};

@@ -179,7 +179,9 @@ class MixtralOffloading final : public ExpertLayers {
 PolicyInfo info() {
   PolicyInfo info;
   info.name = "mixtral-offloading";
-  info.summary = "Mixtral offloading: recently used experts of each layer on the GPU, the next layer's loaded ahead";
+  info.summary =
+      "Mixtral offloading: recently used experts of each layer stay on the GPU; experts of the next layer are loaded "
+      "ahead";
   info.source =
       "Eliseev and Mazur, Fast Inference of Mixture-of-Experts Language Models with Offloading, arXiv 2312.17238; "
       "dvmazur/mixtral-offloading (ce54518)";

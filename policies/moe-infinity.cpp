@@ -307,7 +307,7 @@ PolicyInfo info() {
        .default_value = "3",
        .minimum = 0.0,
        .maximum = 10'000.0,
-       .doc = "Layers with experts whose routers have chosen when the right history of a request is found",
+       .doc = "Number of layers with experts that a request must pass before its matching history is found",
        .source = "assumed (hwmodels/README.md, Experts)"},
       host_memory_parameter()};
   info.make_layers = [](const PolicyContext& context) -> std::unique_ptr<LayerPolicy> {

@@ -26,19 +26,21 @@ PolicyInfo info() {
   info.summary = "NEO: decodes beyond the GPU's memory attend on the CPU, in a pipeline of two unequal sub-batches";
   info.source = "NEO (Jiang et al., MLSys 2025), section 3.2 and appendix A; NEO-MLSys25/NEO (b55aaab)";
   info.limits =
-      "One sequence per request. A request that can never run is rejected; the public code asserts. The public code "
-      "does not check that the host has memory for the next tokens: Spillway recomputes the last request of the host's "
-      "queue. The staging layer costs memory, but a layer does not wait until the layer before it has left. The public "
-      "code has no prefix cache: what a cached prefix saves is Spillway's rule (policies/parts/neo_scheduler.hpp).";
-  info.parameters.push_back({.name = kRules,
-                             .type = ParameterType::choice,
-                             .unit = "-",
-                             .default_value = "code",
-                             .choices = {"code", "paper"},
-                             .doc = "code: the inequalities have the prompts' attention and the launch, a decode goes "
-                                    "to the sub-batch with more slack, and one as long as a refused one is skipped; "
-                                    "paper: neither term, the second sub-batch first, then the first, none skipped",
-                             .source = "NEO, appendix A; NEO-MLSys25/NEO (b55aaab), swiftllm/server/scheduler.py"});
+      "One sequence per request. Spillway rejects a request that can never run; the public code stops with an "
+      "assertion. The public code does not check that the host has memory for the next tokens: Spillway recomputes the "
+      "last request of the host's queue. The staging layer takes memory, but a layer does not wait until the KV of the "
+      "layer before it has been copied out. The public code has no prefix cache: what a cached prefix saves is "
+      "Spillway's rule (policies/parts/neo_scheduler.hpp).";
+  info.parameters.push_back(
+      {.name = kRules,
+       .type = ParameterType::choice,
+       .unit = "-",
+       .default_value = "code",
+       .choices = {"code", "paper"},
+       .doc = "code: the inequalities include the attention of prompts and the launch. A decode goes to the sub-batch "
+              "with more slack. A decode as long as a refused decode is skipped. paper: the inequalities have neither "
+              "term. A decode goes to the second sub-batch if it fits there, else to the first. No decode is skipped",
+       .source = "NEO, appendix A; NEO-MLSys25/NEO (b55aaab), swiftllm/server/scheduler.py"});
   return info;
 }
 

@@ -80,7 +80,9 @@ std::vector<Problem> check(const Settings& settings) {
 PolicyInfo info() {
   PolicyInfo info;
   info.name = "orca";
-  info.summary = "Orca: iteration-level FCFS that reserves each request's memory ahead, whole prompts beside decodes";
+  info.summary =
+      "Orca: iteration-level FCFS; a request reserves its memory when it joins; whole prompts are computed beside "
+      "decodes";
   info.source =
       "Yu et al., OSDI 2022, section 4.2 and Algorithm 1; port in microsoft/sarathi-serve (96f9911), orca_scheduler.py";
   info.limits =

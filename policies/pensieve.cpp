@@ -430,8 +430,8 @@ std::vector<Parameter> parameters() {
        .choices = {"retention", "lru", kFarthest},
        .doc = "What leaves first. retention: the chunk that costs the least to compute again, over the time for which "
               "its conversation has rested; lru: the conversation that has rested longest; farthest-next-use: the "
-              "conversation whose next turn comes last, which no real system knows. It is a reference and no bound, "
-              "because chunks differ in the cost to compute them again",
+              "conversation whose next turn comes last. No real system knows this. The result is a reference, not a "
+              "bound, because chunks differ in the cost to compute them again",
        .source = "Pensieve, section 4.3.3; lru is the ablation of section 6.6; farthest next use: Belady, IBM Systems "
                  "Journal 5(2), 1966"},
       {.name = kBeside,
@@ -440,8 +440,8 @@ std::vector<Parameter> parameters() {
        .default_value = "0",
        .minimum = 0,
        .maximum = 65536,
-       .doc = "Prompt tokens in the iteration for which the cost of a chunk is profiled: the cost is the time that the "
-              "chunk adds to it. 0: the chunk has the iteration to itself, so the weights are read for it alone",
+       .doc = "Prompt tokens of the iteration in which the cost of a chunk is profiled. The cost of a chunk is the "
+              "time that it adds to this iteration. 0: the chunk runs alone, so its cost includes reading the weights",
        .source = "Pensieve, section 4.3.3, profiles a chunk of 32 tokens: 0. Chunks that are computed again share an "
                  "iteration with others"},
       {.name = kLinearShare,
@@ -451,8 +451,9 @@ std::vector<Parameter> parameters() {
        .minimum = 0.0,
        .maximum = 1.0,
        .above_minimum = true,
-       .doc = "Share of c, the cost of a chunk without attention to what is before it, that counts in its value. Below "
-              "1: as if the kernels spent more of their time on attention. Iterations take as long as before",
+       .doc =
+           "Weight, in the value of a chunk, of c: the cost of the chunk without attention to earlier tokens. A value "
+           "below 1 acts as if kernels spent more of their time on attention. Iterations take as long as before",
        .source = "Spillway, for sensitivity: Pensieve does not print c and A(l) of its kernels"}};
 }
 
@@ -516,9 +517,8 @@ PolicyInfo info() {
   info.limits =
       "Only the turns of a conversation share KV: no common system prompts. Token ids are always at hand, so dropped "
       "KV can be computed again. The copies of a turn that returns while its chunks are copied out are not taken back. "
-      "Under a scheduler that cuts prompts, the dropped tokens of a turn are cut as its prompt is; under others, those "
-      "of "
-      "a suspended request are computed at once, whatever is left of the token budget.";
+      "If the scheduler cuts prompts into chunks, it also cuts the dropped tokens of a turn. Other schedulers compute "
+      "the dropped tokens of a suspended request at once, even beyond the token budget.";
   info.parameters = parameters();
   info.figures = {{kSuspensions, "suspensions", "Requests that left the batch for the host, to make room for others.",
                    Better::smaller, Merge::mean},

@@ -256,11 +256,10 @@ Layout layout(const Deployment& deployment, const Settings& settings) {
   }
   const double wanted = settings.get<double>("policy.expansion");
   if (wanted > widest * (1.0 + 1e-12)) {
-    throw ConfigError(
-        fmt::format("policy.expansion={} is more than {:.4g}: of the model's {} layers {} stay on the GPU, one that "
-                    "computes, one that leaves and one that arrives, and {} / {} = {:.4g}",
-                    wanted, widest, slots.layers(), kLeastOnGpu, slots.layers(), kLeastOnGpu, widest),
-        "policy.expansion", fmt::format("use 1 to {:.4g}, or leave it out to adapt", widest));
+    throw ConfigError(fmt::format("policy.expansion={} is more than {:.4g}: of the model's {} layers, {} must be on "
+                                  "the GPU (one computes, one leaves, one arrives), and {} / {} = {:.4g}",
+                                  wanted, widest, slots.layers(), kLeastOnGpu, slots.layers(), kLeastOnGpu, widest),
+                      "policy.expansion", fmt::format("use 1 to {:.4g}, or leave it out to adapt", widest));
   }
   const std::int32_t m = slots.for_expansion(wanted);
   if (slots.host(m) > host) {
@@ -295,12 +294,12 @@ PolicyInfo info() {
       "Xu et al., Pie: Pooling CPU Memory for LLM Inference, 2024, sections 3 and 4; rules of "
       "policies/parts/layer_swap.hpp";
   info.limits =
-      "The paper gives no constants for its adaptation: windows and thresholds are Spillway's, and capacity against "
-      "waits decides in place of measured throughput. A lowered expansion preempts the requests that no longer fit at "
-      "once; the paper leaves them unscheduled until the slots have "
-      "shrunk, about two tokens later (throughput within 0.1% either way, experiments/pie). Slots are moved whole. "
-      "Swaps and a host cache share the links with the layers, which the paper does not consider. They go by the copy "
-      "engine, but are slowed down by the other direction as the layers' copies are.";
+      "The paper gives no constants for its adaptation: Windows and thresholds are Spillway's. Spillway compares "
+      "gained capacity with waiting time; the paper compares measured throughput. A lowered expansion preempts the "
+      "requests that no longer fit at once; the paper leaves them unscheduled until the slots have shrunk, about two "
+      "tokens later (throughput within 0.1% either way, experiments/pie). Slots are moved whole. Swaps and a host "
+      "cache share the links with the layers, which the paper does not consider. They go by the copy engine, but are "
+      "slowed down by the other direction as the layers' copies are.";
   info.figures = layer_figures();
   info.parameters = {
       {.name = "policy.expansion",

@@ -580,19 +580,17 @@ std::vector<Parameter> parameters() {
        .type = ParameterType::boolean,
        .unit = "-",
        .default_value = "",
-       .doc =
-           "With policy.slo. true (default): an iteration must end within policy.slo less the time that its requests "
-           "have already waited, since they were sent or since their last token; false: waiting does not count",
+       .doc = "Used with policy.slo. true (default): the time that requests have waited (since they were sent, or "
+              "since their last token) is subtracted from policy.slo; false: waiting does not count",
        .source = "Select-N, section 4.2: the SLO of a request less its waiting time"},
       {.name = kCoordinate,
        .type = ParameterType::boolean,
        .unit = "-",
        .default_value = "",
-       .doc =
-           "How instances whose copies to the GPU share a link choose their intervals. true (default, without "
-           "policy.interval): a coordinator chooses all of them, so that the weights fit the link, and refuses "
-           "requests that would break the SLO of others: another replica is asked, or they are rejected; false: each "
-           "instance for itself",
+       .doc = "How instances whose copies to the GPU share a link choose their intervals. true (default, without "
+              "policy.interval): a coordinator chooses the intervals of all instances so that their weights fit the "
+              "link. It refuses requests that would break the SLO of others; such a request goes to another replica or "
+              "is rejected. false: each instance chooses its own interval",
        .source = "Select-N, section 4.1 and Fig. 8"},
       {.name = "policy.double_buffer",
        .type = ParameterType::boolean,

@@ -18,8 +18,9 @@ PolicyInfo info() {
   info.summary = "Offloaded decodes attend on the CPU while the GPU waits: NEO's first strawman";
   info.source = "NEO (Jiang et al., MLSys 2025), section 3.1";
   info.limits =
-      "One sequence per request. The paper does not say which requests are offloaded: here as in NEO, those beyond the "
-      "GPU's memory. All of them run in every iteration, as far as seats and tokens allow.";
+      "One sequence per request. The paper does not say which requests are offloaded. Spillway offloads those that do "
+      "not fit the GPU's memory, as NEO does. All offloaded requests run in every iteration, within "
+      "engine.max_num_seqs and the token budget.";
   return info;
 }
 

@@ -195,8 +195,8 @@ PolicyInfo info() {
        .default_value = "",
        .minimum = 0.0,
        .maximum = 10'000.0,
-       .doc = "Layers of a group; 0: nothing is offloaded. Default: so that the fewest layers on the host leave the KV "
-              "cache memory.gpu_kv, or 32,768 tokens",
+       .doc = "Layers of a group; 0: nothing is offloaded. Default: the size with the fewest layers on the host at "
+              "which memory.gpu_kv, or KV for 32,768 tokens, fits",
        .source = "vLLM --offload-group-size (0 there); the default is Spillway's"},
       {.name = kInGroup,
        .type = ParameterType::integer,

@@ -147,8 +147,9 @@ PolicyInfo info() {
       "vllm-project/vllm: model_executor/offloader/uva.py and config/offload.py (00593fa); sgl-project/sglang: "
       "--cpu-offload-gb";
   info.limits =
-      "Reads wait behind copies to the GPU that have started. A layer computes when it has read: kernels do not "
-      "overlap the two. expert_load says which experts an iteration uses. Biases and norms stay on the GPU.";
+      "Reads in place wait for copies to the GPU that have started. A layer computes after it has read its weights; "
+      "reading and computing do not overlap. expert_load says which experts an iteration uses. Biases and norms stay "
+      "on the GPU.";
   info.figures = layer_figures();
   info.unequal_layers = true;
   info.streams = {.weights = true};

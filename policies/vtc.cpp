@@ -179,8 +179,8 @@ std::vector<Parameter> parameters() {
        .unit = "-",
        .default_value = "waiting",
        .choices = {"waiting", "last-left"},
-       .doc = "Lift of the counter of a client that comes back: to at least the smallest counter of the waiting "
-              "clients. If no client waits: waiting: no lift; last-left: to the counter of the client whose queue "
+       .doc = "Lift of the counter of a returning client to at least the smallest counter of the waiting clients. What "
+              "happens when no client waits: waiting: no lift; last-left: to the counter of the client whose queue "
               "became empty last",
        .source = "waiting: VTC-artifact's code; last-left: VTC, Algorithm 2"},
       {.name = "policy.double_charge",

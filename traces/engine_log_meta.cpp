@@ -201,7 +201,8 @@ class MetaReader {
     }
     if (meta_.flag({"/resolved_config/model_config/enforce_eager", "/engine_kwargs/enforce_eager"}).value_or(false)) {
       log_.warnings.emplace_back(
-          "the engine ran eager, without CUDA graphs: give the cost as launch_floor in a file and set engine=FILE");
+          "the engine ran in eager mode, without CUDA graphs. Write its launch time per layer as launch_floor into an "
+          "engine file and set engine=FILE");
     }
   }
 

@@ -513,7 +513,8 @@ class Builder {
     workload_.stationary = plan_.stationary;
     if (start == "empty" || drawn || !plan_.conversations) return;
     problem("workload.start",
-            fmt::format("conversations have no balance with workload.arrival={}, which has no mean rate of starts",
+            fmt::format("workload.start=stationary needs a mean rate at which conversations start, and "
+                        "workload.arrival={} has none",
                         name_of(plan_.arrival.process)),
             "leave workload.start out, or set workload.rate and workload.arrival=poisson");
   }

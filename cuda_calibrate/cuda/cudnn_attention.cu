@@ -132,7 +132,7 @@ class CudnnSdpa {
         scale_(1.0F / std::sqrt(static_cast<float>(memory.heads().size))),
         batch_(memory.kv_tokens().size()) {
     const auto call = cudnn_call(form, memory.heads(), memory.kv_tokens(), memory.sets());
-    if (!call) throw Refusal("sequences of different lengths need more memory than their pages have");
+    if (!call) throw Refusal("the pages of KV are too small for sequences of different lengths");
     call_ = *call;
     page_table_ = uploaded(cudnn_page_table(memory.table(), static_cast<std::int64_t>(batch_)));
     query_tokens_ = uploaded(std::vector<std::int32_t>(batch_, 1));

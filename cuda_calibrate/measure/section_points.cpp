@@ -439,8 +439,8 @@ const std::array<SectionDefinition, 17>& section_definitions() {
   static const std::array<SectionDefinition, 17> kDefinitions{{
       {"copy.contig", "Contiguous copies by size, direction and host memory", "launch and bandwidth of each direction",
        true, 1, points_of<&SectionPoints::contiguous>},
-      {"copy.duplex", "Both directions at once, by size and ratio", "what one direction leaves to the other", true, 1,
-       points_of<&SectionPoints::duplex>},
+      {"copy.duplex", "Both directions at once, by size and ratio",
+       "bandwidth of one direction while the other one is busy", true, 1, points_of<&SectionPoints::duplex>},
       {"copy.scatter", "Blocks by mechanism, size, count and order", "KV blocks that lie scattered", true, 1,
        points_of<&SectionPoints::scattered>},
       {"copy.pool", "Blocks out of pinned pools of 1 to 64 GiB", "what address translation costs", true, 1,

@@ -83,8 +83,8 @@ std::optional<SustainedFit> fit_sustained(const Measurements& in) {
   const double held = median(limit);
   if (most < kMorePower * held || held <= beside) {
     return without(
-        fmt::format("the GEMM drew {:.4g} W before it slowed down and {:.4g} W after, the attention {:.4g} W: "
-                    "they do not tell the share of time that the clock bears",
+        fmt::format("the GEMM drew {:.4g} W before it slowed down and {:.4g} W after, the attention {:.4g} W: so the "
+                    "share of time at which the clock falls cannot be found",
                     most, held, beside));
   }
   const double share = (held - beside) / (most - beside);

@@ -129,17 +129,17 @@ std::optional<std::int32_t> BusSeat::interval() const {
 
 std::vector<FigureDefinition> bus_figures() {
   return {{kAsked, "GB/s",
-           "Weights that the instances on one bus ask for in a second, at the intervals that their coordinator has "
-           "chosen and their SLOs as iteration times. Mean of the time in which one of them is busy, in the whole run. "
-           "Null for instances that share no bus, or are not coordinated."},
+           "Bytes of weights per second that the instances on one bus need, with the intervals of their coordinator "
+           "and with their SLOs as iteration times. Mean over the time in which at least one of them is busy, in the "
+           "whole run. Null for instances that share no bus, or are not coordinated."},
           {kOverload, "fraction",
            "Share of this time in which no choice of intervals keeps the demand below the bus, so that SLOs may be "
            "missed. Null likewise.",
            Better::smaller},
           {kRefusedRequests, "requests",
-           "Requests that were rejected because requests that ran would have missed their SLO: no intervals of the "
-           "instances on the bus keep below it, or none leaves memory. With several replicas, each that is up has "
-           "refused them. All instances, in the whole run. Null likewise.",
+           "Requests that were rejected because requests that ran would have missed their SLO: no choice of intervals "
+           "keeps the instances below the bandwidth of the bus, or leaves enough memory. With several replicas, each "
+           "that is up has refused them. All instances, in the whole run. Null likewise.",
            Better::smaller, Merge::sum},
           {kReroutedRequests,
            "requests",

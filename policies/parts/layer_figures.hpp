@@ -18,8 +18,8 @@ inline constexpr const char* kPeakHostLayers = "peak_host_layer_bytes";
            "Offloading interval N, averaged over the iterations that stream weights: the weights of every N-th layer "
            "live on the host. Null when all weights stay on the GPU."},
           {kSloRisk, "fraction",
-           "Share of all iterations of the run that streamed more than the record of their latency SLO allows, because "
-           "GPU memory did not hold more weights, or not yet. Null for a policy that follows no SLO."},
+           "Share of the run's iterations that streamed more weights than their latency SLO allows, because the GPU "
+           "had no memory for more weights, or had not loaded them yet. Null for a policy that follows no SLO."},
           {kMeanDwell, "ms",
            "Dwell of a layer: from the start of its copy to the host to the end of its copy back. Mean of the whole "
            "run."},

@@ -46,8 +46,8 @@ std::vector<Parameter> paging_parameters(const std::string& tier, const std::str
        .unit = "-",
        .default_value = "auto",
        .choices = {"auto", "true", "false"},
-       .doc = "true: the copy of a request stays in the swap tier until the request ends, so only blocks leave that "
-              "have changed since (not beside a prefix cache); auto: true with policy.rules=code",
+       .doc = "true: the copy of a request stays in the swap tier until the request ends, so only blocks that have "
+              "changed since then are copied out (not with a prefix cache); auto: true with policy.rules=code",
        .source = "aquaml/vllm_cfs (ba90bac) keeps the copies; the paper does not mention them"},
       lender_poll_parameter(),
       {.name = kFallback,
@@ -55,8 +55,8 @@ std::vector<Parameter> paging_parameters(const std::string& tier, const std::str
        .unit = "-",
        .default_value = "none",
        .choices = {"none", "fcfs"},
-       .doc = "fcfs: while no memory is lent, or it is full, nobody leaves for the host so that another request runs: "
-              "requests are served first come, first served",
+       .doc = "fcfs: while no memory is lent, or the lent memory is full, no request is paged to the host for another "
+              "one; requests run first come, first served",
        .source = "AQUA, section 7: a fallback where the tensors are in DRAM"},
       {.name = kKeepPrefixes,
        .type = ParameterType::boolean,

@@ -150,10 +150,10 @@ void add_engine(std::vector<Parameter>& table, const std::vector<std::string>& e
       choice("engine.quantization", "auto",
              {"auto", "none", "fp8", "fp8_block", "nvfp4", "mxfp4", "int4", "q4_0", "q5_0", "q8_0", "q2_k", "q3_k_m",
               "q4_k_m", "q5_k_m", "q6_k", "iq4_xs", "mxfp4_moe"},
-             "Number format of the linear layers: auto, as the model's file says; another format quantises a "
-             "16-bit model, and needs a GPU whose kernels of that format were measured (explain NAME); the "
-             "LM head stays in 16 bits. From q4_0 on, types of GGUF files, LM head included, which need no such "
-             "kernels: the GPU reads their bytes and multiplies as fast as 16-bit weights",
+             "Number format of the linear layers: auto, as the model's file says; another format quantises a 16-bit "
+             "model, and needs a GPU whose kernels of that format were measured (explain NAME); the LM head stays in "
+             "16 bits. q4_0 and the values after it are types of GGUF files. They include the LM head and need no "
+             "measured kernels: the GPU reads their bytes and multiplies as fast as with 16-bit weights",
              "vLLM --quantization; auto as there. GGUF types: ggml's block layouts and llama.cpp's llama-quantize"));
   table.push_back(optional_time("engine.request_timeout",
                                 "Time after arrival at which a client gives up; default: never",
@@ -267,16 +267,15 @@ void add_memory(std::vector<Parameter>& table) {
   table.push_back(std::move(host_kv));
   table.push_back(memory_size(
       "memory.host_cache", "0B",
-      "Host memory, per GPU, for copies of the prefix cache's blocks, which replace blocks that "
-      "the GPU has dropped; 0B: none. Policy pensieve keeps the KV of conversations there. A tier pays "
-      "where prompts repeat, it holds what repeats, and a hit loads sooner than it is computed. Bandwidth: the link "
-      "must carry more than KV bytes per token x prompt tokens/s of the GPU (8B model on an A100: a little "
-      "above 2 GB/s). Hit rate and context: with an 8B model on an H100, mean latency falls by 1 to 6% if "
-      "25% of the prompts repeat, by 8 to 33% if 75% do; more for long prompts (1,024 to 16,384 tokens). "
-      "Size: a tier of half of what repeats gains less. Under vllm-offloading, copies per layer take much of that "
-      "away (engine.kv_connector_layout), and a tier that is smaller "
-      "than the KV of the running requests costs time. A run prints what a hit saves (Host tier); "
-      "experiments/offload has the map",
+      "Host memory, per GPU, for copies of blocks of the prefix cache. A prompt finds blocks there that the GPU has "
+      "dropped. 0B: no tier. Policy pensieve keeps the KV of conversations there. A tier pays if prompts repeat, if it "
+      "holds all repeated prompts, and if loading a hit takes less time than computing it. Bandwidth: the link must "
+      "carry more than KV bytes per token x prompt tokens/s of the GPU (8B model on an A100: a little above 2 GB/s). "
+      "Hit rate and context: with an 8B model on an H100, mean latency falls by 1 to 6% if 25% of the prompts repeat, "
+      "by 8 to 33% if 75% do; more for long prompts (1,024 to 16,384 tokens). Size: a tier for half of the repeated "
+      "prompts gains less. Under vllm-offloading, copies per layer take much of that away "
+      "(engine.kv_connector_layout), and a tier that is smaller than the KV of the running requests costs time. A run "
+      "prints what a hit saves (Host tier); experiments/offload has the map",
       "vLLM kv_offloading_size and LMCache max_local_cpu_size; off by default as there"));
   add_disk(table);
   table.push_back(memory_size(
@@ -284,12 +283,12 @@ void add_memory(std::vector<Parameter>& table) {
       "Memory that another GPU of the server lends to each GPU of a replica, for KV (policy=aqua); 0B: none. The "
       "lenders are GPUs beside those of the replicas, and do nothing else",
       "AQUA (arXiv 2407.21255), section 4: a consumer has one producer; off by default"));
-  table.push_back(
-      memory_size("memory.peer_cache", "0B",
-                  "Part of lent memory, for each GPU of a replica, that is the tier below the prefix cache in place of "
-                  "memory.host_cache; 0B: none. Beside memory.lender it is a part of memory.host_kv while nobody lends "
-                  "it. policy.keep_prefixes=false leaves contexts to it alone",
-                  "AQUA (arXiv 2407.21255), section 9.3: contexts of prompts in its tensors; off by default"));
+  table.push_back(memory_size(
+      "memory.peer_cache", "0B",
+      "Part of lent memory, for each GPU of a replica, that is the tier below the prefix cache in place of "
+      "memory.host_cache; 0B: none. With memory.lender, the tier is a part of memory.host_kv while no memory is lent. "
+      "With policy.keep_prefixes=false contexts are in this tier alone, not in the prefix cache of the GPU",
+      "AQUA (arXiv 2407.21255), section 9.3: contexts of prompts in its tensors; off by default"));
   table.push_back({.name = "memory.lender",
                    .type = ParameterType::text,
                    .unit = "-",
@@ -407,8 +406,8 @@ void add_experts(std::vector<Parameter>& table) {
       "half and twice of it (--fixed-locality: not). Default: 0.2 with up to 16 experts, else 0.4",
       sources(kLocalityOfFew, kLocalityOfMany));
   add("experts.lookahead", "0.8", 1.0,
-      "Share of a layer's experts that its gate names rightly when it is given the hidden state of the layer before, "
-      "asked for as many as are used",
+      "Accuracy of prediction: share of a layer's experts that its gate predicts correctly from the hidden state of "
+      "the layer before, when it predicts as many experts as a token uses",
       "Eliseev and Mazur, arXiv 2312.17238, Fig. 2: 80 to 90%, as summaries quote it");
   Parameter patterns{
       .name = "experts.patterns",

@@ -135,14 +135,14 @@ Json config_schema(const std::vector<Parameter>& table) {
                      {"exclusiveMinimum", 0},
                      {"maximum", 1},
                      {"description", "Its part of the workload; all parts sum to 1"}};
-    keys["free_memory"] = schema_of(
-        {.name = "free_memory",
-         .type = ParameterType::bytes,
-         .unit = "bytes",
-         .default_value = "",
-         .minimum = 0.0,
-         .doc = "Memory of each of its GPUs that others may borrow (memory.lender): then it serves no request",
-         .source = "AQUA (arXiv 2407.21255), section 5: a producer that is no LLM"});
+    keys["free_memory"] = schema_of({.name = "free_memory",
+                                     .type = ParameterType::bytes,
+                                     .unit = "bytes",
+                                     .default_value = "",
+                                     .minimum = 0.0,
+                                     .doc = "Memory that other GPUs may borrow from each GPU of this element "
+                                            "(memory.lender). An element with free_memory serves no requests",
+                                     .source = "AQUA (arXiv 2407.21255), section 5: a producer that is no LLM"});
     keys["hbm_share"] = {{"type", {"number", "null"}},
                          {"minimum", 0},
                          {"maximum", 1},

@@ -339,11 +339,10 @@ std::vector<MetricEntry> engine() {
 std::vector<MetricEntry> conversations() {
   std::vector<MetricEntry> entries{
       {{"mean_live_conversations", "conversations",
-        "Live conversations, averaged over the span. A conversation lives from the arrival of its first turn in the "
-        "run "
-        "until a turn ends and no other one is to come; a turn that is rejected or times out ends it. In a file whose "
-        "rows have times of their own, the next turn is known once its row has been read. Null if none lives in the "
-        "span.",
+        "Live conversations, averaged over the span. A conversation is live from the arrival of its first turn in the "
+        "run until the end of its last turn. A turn that is rejected or times out ends its conversation. In a file "
+        "whose rows have times, a next turn is known only when its row has been read. Null if no conversation is live "
+        "in the span.",
         kNeither},
        [](const RunFigures& r) { return counted(r.run.engine.peak_live, r.run.engine.live_time, r.span()); }},
       {{"peak_live_conversations", "conversations",
@@ -351,11 +350,9 @@ std::vector<MetricEntry> conversations() {
        [](const RunFigures& r) { return counted(r.run.engine.peak_live, number(r.run.engine.peak_live), 1.0); }},
       {{"mean_cached_conversations", "conversations",
         "Conversations of which the policy keeps KV on the GPU or on the host after a turn, averaged over the span: "
-        "from "
-        "the end of the turn until the next one joins the batch, or the last of the KV is dropped. A conversation that "
-        "is "
-        "over counts as long as its KV is there. Null if KV is kept of none in the span, and for policies that do not "
-        "keep the KV of conversations.",
+        "from the end of the turn until the next one joins the batch, or the last of the KV is dropped. A conversation "
+        "that is over counts as long as its KV is there. Null if the policy keeps no KV of conversations, or kept none "
+        "in the span.",
         kNeither},
        [](const RunFigures& r) { return counted(r.run.engine.peak_cached, r.run.engine.cached_time, r.span()); }},
       {{"peak_cached_conversations", "conversations",

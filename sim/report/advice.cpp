@@ -120,8 +120,8 @@ void add_rest(const Advice& advice, Lines& lines) {
     }
   }
   if (!pruned.empty()) {
-    lines.add("Pruned", fmt::format("cannot win, so their capacities were not searched; requests/s per GPU with all "
-                                    "requests there at once: {}",
+    lines.add("Pruned", fmt::format("cannot win, so their capacities were not searched. Requests/s per GPU when all "
+                                    "requests arrive at once: {}",
                                     fmt::join(pruned, ", ")));
   }
   for (const auto& [reason, names] : impossible) {

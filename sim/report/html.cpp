@@ -80,7 +80,7 @@ const ResultKind* kind_of(const PageResult& result, const Json& json, std::vecto
   const auto fits = [&](const ResultKind& one) { return std::ranges::all_of(one.keys, has); };
   const auto* const kind = std::ranges::find_if(kKinds, fits);
   if (kind == kKinds.end()) {
-    problems.push_back({"this is no result of run, sweep, compare, search, advise, plan, reproduce or validate",
+    problems.push_back({"the file is not a result of run, sweep, compare, search, advise, plan, reproduce or validate",
                         result.name,
                         "give a result.json, sweep.json or comparison.json of -o DIR, or what --json prints"});
     return nullptr;

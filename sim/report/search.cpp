@@ -103,12 +103,12 @@ std::string to_search_table(const SearchReport& report) {
     if (!edge.noise.empty()) tail.add("Noise", whose + edge.noise);
   }
   if (report.most_requests > 0) {
-    tail.add("Runs", fmt::format("grew to up to {} requests, until a value could be told to be steady and apart from "
-                                 "its limits{}",
-                                 report.most_requests,
-                                 report.limit_reached ? "; some could not, and count as missing the SLOs: a value is "
-                                                        "sustained only when the run is steady at it"
-                                                      : ""));
+    tail.add(
+        "Runs",
+        fmt::format(
+            "grew to at most {} requests, until it was clear whether each value is steady and meets its limits{}",
+            report.most_requests,
+            report.limit_reached ? "; for some values it stayed unclear, and they count as missing the SLOs" : ""));
   }
   add_robustness(report, tail);
   std::vector<const Trust*> trusts;

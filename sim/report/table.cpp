@@ -372,12 +372,11 @@ class Table {
                            show("peak_gpu_kv_fraction", percent), show("mean_host_kv_fraction", percent),
                            show("peak_host_kv_fraction", percent), keeps_history ? "" : hits));
     if (keeps_history) {
-      lines_.add(
-          "History",
-          fmt::format("of earlier turns' tokens {} found on the GPU, {} of the others on the host, {} tokens "
-                      "computed again; suspensions: {}; KV kept of {} conversations",
-                      show("history_gpu_hit_fraction", percent), show("history_host_hit_fraction", percent),
-                      show("recomputed_history_tokens"), show("suspensions"), show("mean_cached_conversations")));
+      lines_.add("History", fmt::format("tokens of earlier turns: {} found on the GPU, {} of the rest on the host, {} "
+                                        "tokens computed again; suspensions: {}; KV kept of {} conversations",
+                                        show("history_gpu_hit_fraction", percent),
+                                        show("history_host_hit_fraction", percent), show("recomputed_history_tokens"),
+                                        show("suspensions"), show("mean_cached_conversations")));
     }
     const std::string peers = result_.setup.kv.peer_blocks() == Blocks(0)
                                   ? ""

@@ -38,7 +38,7 @@ TEST_F(RunCli, PensieveReportsItsHistory) {
   };
   const Output lru = with({"policy.eviction=lru"});
   ASSERT_EQ(lru.code, 0) << lru.err;
-  EXPECT_THAT(lru.out, HasSubstr("History      of earlier turns' tokens "));
+  EXPECT_THAT(lru.out, HasSubstr("History      tokens of earlier turns: "));
   EXPECT_THAT(lru.out, HasSubstr("suspensions: 0"));
   EXPECT_THAT(lru.out, Not(HasSubstr("prefix cache hits")));
   EXPECT_THAT(lru.out, Not(HasSubstr("oracle")));

@@ -410,7 +410,7 @@ TEST_F(Validate, WhatTheEngineDidThatIsNotModelledIsSaid) {
   ASSERT_EQ(output.code, 0) << output.err;
   const std::string warnings = json::parse(output.out)["run"]["warnings"].dump();
   EXPECT_THAT(warnings, AllOf(HasSubstr("the log is of vLLM 0.14.1"), HasSubstr("speculative decoding"),
-                              HasSubstr("scheduled by \\\"priority\\\""), HasSubstr("ran eager"),
+                              HasSubstr("scheduled by \\\"priority\\\""), HasSubstr("ran in eager mode"),
                               HasSubstr("KV blocks per GPU are an estimate")));
   for (const auto& [version, engine] : {std::pair("0.21.0", "vllm-0.19"), {"0.22.1", "vllm-0.23"}}) {
     about["vllm_version"] = version;

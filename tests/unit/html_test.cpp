@@ -83,7 +83,7 @@ TEST(Html, NeedsNoNetwork) {
 TEST(Html, RefusesWhatIsNoResult) {
   EXPECT_THAT(refused({}).at(0).what, "there is no result to report");
   EXPECT_THAT(refused({{.name = "a", .json = "{"}}).at(0).what, "this is no JSON");
-  EXPECT_THAT(refused({{.name = "a", .json = "[1]"}}).at(0).what, HasSubstr("this is no result of run, sweep"));
+  EXPECT_THAT(refused({{.name = "a", .json = "[1]"}}).at(0).what, HasSubstr("the file is not a result of run, sweep"));
   // All problems at once, each with its file.
   const auto problems = refused({{.name = "a", .json = "{}"}, {.name = "b", .json = "nil"}});
   ASSERT_EQ(problems.size(), 2U);

@@ -244,7 +244,7 @@ TEST(NativeBinary, OtherVersionsAndByteOrdersAreTold) {
   changed = bytes;
   changed.replace(4, 2, "\n");  // CR LF became LF
   EXPECT_EQ(problems_in(changed),
-            "exit 3\nthe file was changed by a transfer as text | FILE, byte 0 | "
+            "exit 3\nthe file was damaged: a transfer as text changed its bytes | FILE, byte 0 | "
             "copy it as a binary file");
   EXPECT_EQ(problems_in("input_tokens,output_tokens\n"),
             "exit 3\nthis is not a native-binary trace | FILE, byte 0 | "

@@ -123,9 +123,10 @@ void NativeBinaryReader::read_head() {
   take(bytes, kMagic.size());
   if (bytes != kMagic) {
     const bool text = recognises(bytes);
-    throw DataError(text ? "the file was changed by a transfer as text" : "this is not a native-binary trace",
-                    fmt::format("{}, byte 0", file_.path()),
-                    text ? "copy it as a binary file" : "leave workload.format out, or name the file's own format");
+    throw DataError(
+        text ? "the file was damaged: a transfer as text changed its bytes" : "this is not a native-binary trace",
+        fmt::format("{}, byte 0", file_.path()),
+        text ? "copy it as a binary file" : "leave workload.format out, or name the file's own format");
   }
   take(bytes, kFixed);
   const auto order = fixed_at<std::uint16_t>(bytes, 0);

@@ -67,8 +67,8 @@ ConfigError no_packing(const PlacementProblem& problem, bool proven) {
 
 ConfigError all_consumers() {
   return ConfigError::infeasible(
-      "no placement has a server that lends as much as it borrows: as published, both maxima of the objective are at "
-      "least 0",
+      "no placement exists in which a server lends as much as it borrows. The published objective needs one, because "
+      "both of its maxima are at least 0",
       "compat", "leave out --compat, or add producers");
 }
 
