@@ -56,7 +56,7 @@ Seen match_naive(const PolicyInfo& policy, std::uint64_t cases, bool in_pieces =
     const std::int64_t layers = dice.between(2, 12);
     const std::int64_t budget = settings.get<std::int64_t>("engine.max_num_batched_tokens");
     const bool chunked = in_pieces && settings.get<bool>("engine.chunked_prefill");
-    config.window = KvWindow{Tokens(dice.between(1, 1 + capacity / 2)), dice.between(1, layers - 1), layers,
+    config.window = KvWindow{Tokens(dice.between(1, 1 + capacity / 2)), dice.between(1, layers), layers,
                              Tokens(chunked ? budget : 10 * capacity)};
     config.max_model_len = longest_alone(config, 10 * capacity);
     for (RequestSpec& request : config.requests) {

@@ -461,7 +461,7 @@ std::int64_t windowed_layers(const json& config) {
 
 TEST(HfConfig, SlidingWindow_WhenInForce_ThenItsLayersHaveIt) {
   json mistral = json::parse(model("mistralai/Mistral-7B-v0.1").config);
-  EXPECT_THAT(warnings_of(mistral), HasSubstr("32 of 32 layers attend over 4096 tokens"));
+  EXPECT_THAT(read(mistral).windows_text(), HasSubstr("32 of 32 layers attend over 4096 tokens"));
   EXPECT_EQ(read(mistral).max_positions, 32'768);
   EXPECT_EQ(windowed_layers(mistral), 32);
   mistral["max_window_layers"] = 99;  // not a field of this class

@@ -142,7 +142,7 @@ TEST(Placer, Compat_AllConsumers_HasNoSolution) {
   PlacementProblem problem = problem_of(2, 1, {{-10}, {-10}});
   EXPECT_EQ(gigabytes(place(problem).value), -10 - 80);
   problem.compat = true;
-  EXPECT_THAT(refusal(problem), HasSubstr("both maxima of the objective are at least 0"));
+  EXPECT_THAT(refusal(problem), HasSubstr("both of its maxima are at least 0"));
 }
 
 // {20,-30} twice would give -10 - 0. As published a maximum is at least 0: {20,-30} and {20} with {-30} apart give 20
