@@ -5,8 +5,8 @@
 
 The site is written to build/docs/site. Its sources are the pages of docs/, the README files of hwmodels/,
 cuda_calibrate/ and experiments/, CONTRIBUTING.md and CHANGELOG.md, and a reference that SPILLWAY prints. A comment
-"<!-- sections FILE: TITLE | TITLE -->" of a page is replaced by these sections of FILE, so that a table is written down
-once. Links to files of the repository become links to their pages.
+"<!-- sections FILE: TITLE | TITLE -->" of a page is replaced by these sections of FILE, and "<!-- header FILE -->" by the
+comment at the top of FILE, so that each table and equation is written down once. Links to files of the repository become links to their pages.
 """
 import json
 import os
@@ -70,10 +70,21 @@ def section(path, title):
     sys.exit(f"error: {path} has no section \"{title}\"")
 
 
+def header(path):
+    """The comment at the top of a source file."""
+    lines = []
+    for line in (ROOT / path).read_text().splitlines():
+        if not line.startswith("//"):
+            break
+        lines.append(line[2:].removeprefix(" "))
+    return "```text\n" + "\n".join(lines) + "\n```"
+
+
 def include(text):
-    def replace(match):
+    def sections(match):
         return "\n\n".join(section(match.group(1), title.strip()) for title in match.group(2).split("|"))
-    return re.sub(r"<!-- sections ([^:]+): (.*?) -->", replace, text)
+    text = re.sub(r"<!-- sections ([^:]+): (.*?) -->", sections, text)
+    return re.sub(r"<!-- header (\S+) -->", lambda match: header(match.group(1)), text)
 
 
 def spillway(*arguments):

@@ -3,7 +3,7 @@
 #
 #   tests/tutorial.sh [--suites]    --suites: also the property and golden suites, which compile many tests
 #
-# The copy, build/tutorial, is kept. With ccache its objects come from the release build. A ```cpp block whose first line
+# The copy, build/tutorial, is kept. With ccache its objects come from a release build that also used it. A ```cpp block whose first line
 # is "// FILE" is the content of FILE.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -11,11 +11,17 @@ page=docs/add-policy.md
 copy=$PWD/build/tutorial
 mkdir -p "$copy"
 
-# Only files that differ are written, so that the next run compiles only what has changed.
+# Only files that differ are written, so that the next run compiles only what has changed. Others are removed.
+wanted=$(mktemp)
+trap 'rm -f "$wanted"' EXIT
 git ls-files --cached --others --exclude-standard | while IFS= read -r file; do
-  [[ -f $file ]] || continue
-  cmp -s "$file" "$copy/$file" || { mkdir -p "$copy/$(dirname "$file")" && cp -p "$file" "$copy/$file"; }
-done
+  [[ ! -f $file ]] || echo "$file"
+done | LC_ALL=C sort -u >"$wanted"
+(cd "$copy" && find . -path ./build -prune -o -type f -print) | sed 's|^\./||' | LC_ALL=C sort |
+  LC_ALL=C comm -13 "$wanted" - | while IFS= read -r file; do rm -- "$copy/$file"; done
+while IFS= read -r file; do
+  cmp -s "$file" "$copy/$file" || { mkdir -p "$copy/$(dirname "$file")" && cp "$file" "$copy/$file"; }
+done <"$wanted"
 
 files=$(awk -v copy="$copy" '
   /^```cpp$/ { inside = 1; file = ""; next }
@@ -31,7 +37,10 @@ for file in $files; do
 done
 
 cd "$copy"
-export CCACHE_BASEDIR=$copy
+if command -v ccache >/dev/null; then
+  export CMAKE_CXX_COMPILER_LAUNCHER=${CMAKE_CXX_COMPILER_LAUNCHER-ccache}
+  export CCACHE_BASEDIR=$copy CCACHE_NOHASHDIR=true CCACHE_SLOPPINESS=pch_defines,time_macros
+fi
 start=$SECONDS
 tests/readme.sh --in-place "$page"
 echo "the tutorial's commands took $((SECONDS - start)) s"
