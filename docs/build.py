@@ -15,6 +15,7 @@ import re
 import shutil
 import subprocess
 import sys
+import textwrap
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 OUT = ROOT / "build" / "docs"
@@ -98,6 +99,19 @@ def names(kind):
     return [line.split()[0] for line in spillway("list", kind).splitlines() if line and not line.startswith(" ")]
 
 
+def wrapped(text, width=104):
+    """Long lines continue below the text of their field."""
+    lines = []
+    for line in text.rstrip().splitlines():
+        indent = re.match(r"( *\S+ {2,}| *)", line).end()
+        if len(line) > width and indent < 40:
+            lines += textwrap.wrap(line, width, subsequent_indent=" " * indent, break_long_words=False,
+                                   break_on_hyphens=False, drop_whitespace=True, replace_whitespace=False)
+        else:
+            lines.append(line)
+    return "\n".join(lines)
+
+
 def cell(text):
     return text.replace("|", "\\|").replace("<", "&lt;").strip()
 
@@ -115,16 +129,20 @@ def fields(name):
 
 
 def key_table(keys):
-    rows = ["| key | takes | unit | default | what |", "|---|---|---|---|---|"]
+    rows = ["| key | takes | default | what |", "|---|---|---|---|"]
     for key in keys:
         of = {}
         for field, value in fields(key):
             of.setdefault(field, value.replace("\n", " "))
         what = cell(of.get("what", ""))
         if "source" in of:
-            what += f" *Source: {cell(of['source'])}*"
-        rows.append(f"| `{key}` | {cell(of.get('takes', ''))} | {cell(of.get('unit', ''))} | "
-                    f"{cell(of.get('default', ''))} | {what} |")
+            what += f"<br>*Source: {cell(of['source'])}*"
+        takes, unit = of.get("takes", ""), of.get("unit", "-")
+        if len(takes) > 120:  # names that the pages of the reference list
+            takes = takes.split(" one of ")[0] + " one of the names"
+        if unit != "-" and unit not in takes:
+            takes += f" ({unit})"
+        rows.append(f"| `{key}` | {cell(takes)} | {cell(of.get('default', ''))} | {what} |")
     return "\n".join(rows) + "\n"
 
 
@@ -133,7 +151,7 @@ def explained(kind, title, intro):
     text = f"# {title}\n\n{intro}\n"
     for name in names(kind):
         body = "\n".join(spillway("explain", name).splitlines()[1:])
-        text += f"\n## {name}\n\n```text\n{body}\n```\n"
+        text += f"\n## {name}\n\n```text\n{wrapped(body)}\n```\n"
     return text
 
 
@@ -166,19 +184,12 @@ def reference():
 
     text = f"# Policies\n\n{note}\n"
     for policy in names("policies"):
-        info = fields(policy)
         text += f"\n## {policy}\n\n"
-        of_policy, lines = [], []
-        for field, value in info:
-            if re.match(r"policy\.", field) or field == "keys":
-                continue
-            lines.append(f"{field:<10}" + value.replace("\n", "\n" + " " * 10))
         shown = spillway("explain", policy)
-        of_policy = [key for key in re.findall(r"(?m)^(policy\.[a-z_.]+) \(key", shown)]
         lines = shown.splitlines()[1:]
         until = next((i for i, line in enumerate(lines) if line.startswith("policy.")), len(lines))
-        text += "```text\n" + "\n".join(lines[:until]).rstrip() + "\n```\n"
-        if of_policy:
+        text += f"```text\n{wrapped(chr(10).join(lines[:until]))}\n```\n"
+        if until < len(lines):
             text += "\n" + policy_keys(shown)
     (folder / "policies.md").write_text(text)
 
@@ -196,7 +207,7 @@ def reference():
 
     claims = "# Published claims\n\n`spillway explain ID` prints this text. [Claims](../claims.md) says what came out.\n"
     for experiment in names("experiments"):
-        claims += f"\n## {experiment}\n\n```text\n{spillway('explain', experiment).strip()}\n```\n"
+        claims += f"\n## {experiment}\n\n```text\n{wrapped(spillway('explain', experiment))}\n```\n"
     (folder / "claims.md").write_text(claims)
 
     schema = json.loads(spillway("config", "schema"))
@@ -216,9 +227,9 @@ def policy_keys(shown):
             match = re.match(r"  (\S+)\s+(.*)", line)
             if match:
                 of[match.group(1)] = match.group(2)
-        unit = of.get("unit", "-")
-        takes = cell(of.get("takes", "")) + ("" if unit == "-" else f" ({unit})")
-        what = cell(of.get("what", "")) + (f" *Source: {cell(of['source'])}*" if "source" in of else "")
+        takes, unit = of.get("takes", ""), of.get("unit", "-")
+        takes = cell(takes if unit == "-" or unit in takes else f"{takes} ({unit})")
+        what = cell(of.get("what", "")) + (f"<br>*Source: {cell(of['source'])}*" if "source" in of else "")
         rows.append(f"| `{key}` | {takes} | {cell(of.get('default', ''))} | {what} |")
     return "\n".join(rows) + "\n"
 
