@@ -155,6 +155,15 @@ def explained(kind, title, intro):
     return text
 
 
+def help_pages(command):
+    """A command and all commands below it, as lists of words."""
+    pages = [command]
+    for block in spillway(*command, "--help").split("Subcommands:\n")[1:]:
+        for name in re.findall(r"(?m)^  (\S+)  ", block.split("\n\n")[0]):
+            pages += help_pages([*command, name])
+    return pages
+
+
 def reference():
     """The pages of the reference, as the binary prints it."""
     folder = SOURCE / "reference"
@@ -162,11 +171,8 @@ def reference():
     note = "The binary prints this text: `spillway explain NAME`."
 
     commands = "# Commands\n\nThe binary prints this text: `spillway COMMAND --help`.\n"
-    top = spillway("--help")
-    commands += f"\n## spillway\n\n```text\n{top.strip()}\n```\n"
-    block = top.split("Subcommands:")[1].split("\n\n")[0]
-    for command in re.findall(r"(?m)^  (\S+)  ", block):
-        commands += f"\n## spillway {command}\n\n```text\n{spillway(command, '--help').strip()}\n```\n"
+    for command in help_pages([]):
+        commands += f"\n## {' '.join(['spillway', *command])}\n\n```text\n{spillway(*command, '--help').strip()}\n```\n"
     (folder / "commands.md").write_text(commands)
 
     keys = names("keys")

@@ -33,7 +33,7 @@ for file in $files; do
   if [[ -e $file ]]; then echo "error: $page writes $file, but the repository has this file" >&2; exit 1; fi
   cmp -s "$copy/$file.new" "$copy/$file" || cp "$copy/$file.new" "$copy/$file"
   rm "$copy/$file.new"
-  clang-format --dry-run --Werror "$copy/$file"
+  if command -v clang-format >/dev/null; then clang-format --dry-run --Werror "$copy/$file"; fi
 done
 
 cd "$copy"
