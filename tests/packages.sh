@@ -7,6 +7,7 @@
 #   tests/packages.sh lint           further packages for .ci/run
 #   tests/packages.sh slurm          packages for tests/slurm.sh
 #   tests/packages.sh browser        packages to test HTML reports in a browser
+#   tests/packages.sh docs           packages to build the documentation
 set -euo pipefail
 
 # package|command that may replace it|purpose
@@ -50,8 +51,13 @@ packages_for() {
     browser)
       echo "chromium|chromium|opens HTML reports without a screen"
       ;;
+    docs)
+      echo "python3|python3|docs/build.py, docs/check.py and docs/pictures.py"
+      echo "mkdocs|mkdocs|builds the documentation"
+      echo "mkdocs-material||its theme"
+      ;;
     *)
-      echo "usage: $0 build|test|lint|slurm|browser ..." >&2
+      echo "usage: $0 build|test|lint|slurm|browser|docs ..." >&2
       exit 2
       ;;
   esac

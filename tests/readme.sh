@@ -1,26 +1,28 @@
 #!/usr/bin/env bash
-# Runs the commands in a page's ```console blocks and checks that they print the output shown there.
+# Runs the commands in the ```console blocks of pages and checks that they print the output shown there.
 #
-#   tests/readme.sh [FILE]    default: README.md
+#   tests/readme.sh [FILE]...              default: README.md
+#   tests/readme.sh --in-place [FILE]...   in the repository's root, for commands that configure and build
 #
 # In a block, a line that starts with "$ " is a command. A backslash at its end continues it on the next line. A command
 # runs without stdin, with build/release first in PATH, in a folder that contains links to everything in the
-# repository's root except out/. It must exit with 0, or with N if it ends in "# exits N". A separate line "# exits N"
+# repository's root except out/; every page has its own. It must exit with 0, or with N if it ends in "# exits N". A separate line "# exits N"
 # applies to every command of the block. Every other line is output. It must occur, in this order, in what the last
 # command before it printed (stdout and stderr). Runs of spaces count as one space, and "..." matches anything. Commands
 # with tests/run.sh or .ci/run are not run.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-page=${1:-README.md}
-PATH=$PWD/build/release:$PATH
-# The commands must not find earlier results, above all out/. So they run in a folder with links to everything else in
-# the root.
-place=$(mktemp -d)
-trap 'rm -rf "$place"' EXIT
-for entry in *; do
-  [[ $entry == out ]] || ln -s "$PWD/$entry" "$place/$entry"
-done
-cd "$place"
+in_place=""
+if [[ ${1:-} == --in-place ]]; then
+  in_place=1
+  shift
+fi
+pages=("$@")
+[[ ${#pages[@]} -gt 0 ]] || pages=(README.md)
+root=$PWD
+PATH=$root/build/release:$PATH
+places=$(mktemp -d)
+trap 'rm -rf "$places"' EXIT
 time_limit=600  # seconds for one command
 
 failures=0
@@ -97,22 +99,34 @@ run_block() {
   done
 }
 
-number=0
-start=0
-block=""
-while IFS= read -r line <&3 || [[ -n $line ]]; do
-  number=$((number + 1))
-  if [[ $start -gt 0 && $line == '```' ]]; then
-    run_block "$start" <<<"${block%$'\n'}"
-    start=0
-  elif [[ $start -gt 0 ]]; then
-    block+=$line$'\n'
-  elif [[ $line == '```console' ]]; then
-    start=$((number + 1))
-    block=""
+# Runs every block of one page. The commands must not find earlier results, above all out/. So they run in a folder with
+# links to everything else in the root.
+run_page() {  # page
+  local number=0 start=0 block="" line entry place=$root since=$SECONDS earlier=$failures
+  page=$1
+  commands=0
+  if [[ -z $in_place ]]; then
+    place=$(mktemp -d -p "$places")
+    for entry in "$root"/*; do
+      [[ $entry == */out ]] || ln -s "$entry" "$place/"
+    done
   fi
-done 3<"$page"
+  cd "$place"
+  while IFS= read -r line <&3 || [[ -n $line ]]; do
+    number=$((number + 1))
+    if [[ $start -gt 0 && $line == '```' ]]; then
+      run_block "$start" <<<"${block%$'\n'}"
+      start=0
+    elif [[ $start -gt 0 ]]; then
+      block+=$line$'\n'
+    elif [[ $line == '```console' ]]; then
+      start=$((number + 1))
+      block=""
+    fi
+  done 3<"$root/$page"
+  [[ $start -eq 0 ]] || fail "$start" 'the block has no closing ```'
+  echo "$page: $commands commands run in $((SECONDS - since)) s, $((failures - earlier)) failures"
+}
 
-[[ $start -eq 0 ]] || fail "$start" 'the block has no closing ```'
-echo "$page: $commands commands run, $failures failures"
+for page in "${pages[@]}"; do run_page "$page"; done
 [[ $failures -eq 0 ]]

@@ -4,9 +4,10 @@
 //           W, E_x, E_y            bytes of the weights, bytes per element of x and y                     GemmTime
 //           t0, P, B               launch, FLOP/s of a full wave, bytes/s of memory                        GemmModel
 //           a, u, r, p             loss at tile edges, prologue, cost of a split, exponent                 GemmModel
-//           t_q, c, e              of quantising x: launch, seconds per column and per element QuantiseModel SM
-//           streaming multiprocessors                                              GemmModel T tiles of M x N outputs:
-//           64x64 64x128 128x64 128x128 64x256 128x256 256x128 S                      splits of k: 1, 2, 4, 8, 16, 32
+//           t_q, c, e              of quantising x: launch, seconds per column and per element            QuantiseModel
+//           SM                     streaming multiprocessors                                              GemmModel
+//           T                      tiles of M x N outputs: 64x64 64x128 128x64 128x128 64x256 128x256 256x128
+//           S                      splits of k: 1, 2, 4, 8, 16, 32
 // Computed, in seconds
 //   waves(T, s)   = ceil(ceil(m / M) ceil(n / N) s / SM)
 //   tile(T, s)    = 2 M N (ceil(k / s) + u) (1 + 64 a (1 / M + 1 / N)) SM / P
@@ -19,7 +20,6 @@
 // multiples of a tile or a wave are kept, because a smooth model misses them: fitted to 192 points, it had p95 errors
 // of 42% (A100), 45% (H100) and 51% (H200) on other shapes, this form 30%, 43% and 29% (bf16 tables of
 // ai-dynamo/aiconfigurator 095f58a).
-//
 // A kernel that quantises x reads a row for its largest value before it writes it. Rows run in parallel, so few rows
 // take the time of one (c), many that of memory (e). Engines compile it into the norm or the activation before the
 // multiplication; then its part of the time is gone. Rows that hold both determine only the sum of t0 and t_q: t0 is

@@ -16,9 +16,9 @@
 // kernels after the layers.
 //
 // Whole iterations (latency_model=iterations)
-//   iteration  = a + b n + c X + d sum over chunks of c_i (x_i + c_i / 2), spread evenly over the layers; X is the
-//   number
-//                of tokens that all sequences attend to. Logged times include the engine's CPU time, so none is added.
+//   iteration  = a + b n + c X + d sum over chunks of c_i (x_i + c_i / 2), spread evenly over the layers
+//                X is the number of tokens that all sequences attend to. Logged times include the engine's CPU
+//                time, so none is added.
 // OpScales multiply a and b by `gemm`, c and d by `attention`. n and X have measured ranges.
 #pragma once
 

@@ -703,11 +703,11 @@ TEST_F(Calibrate, ErrorsIsTheTableOfEveryBundledProfile) {
   EXPECT_EQ(errors.out, expected);
 }
 
-TEST_F(Calibrate, ErrorsIsTheTableOfTheReadme) {
+TEST_F(Calibrate, ErrorsIsTheTableOfThePage) {
   const Output errors = calibrate({"errors"});
   ASSERT_EQ(errors.code, 0) << errors.err;
-  std::ifstream readme(source_dir() + "/README.md");
-  const std::string page{std::istreambuf_iterator<char>(readme), {}};
+  std::ifstream trust(source_dir() + "/docs/trust.md");
+  const std::string page{std::istreambuf_iterator<char>(trust), {}};
   EXPECT_NE(page.find("\n" + errors.out), std::string::npos) << errors.out;
 }
 
