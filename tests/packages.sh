@@ -7,6 +7,9 @@
 #   tests/packages.sh lint           further packages for .ci/run
 #   tests/packages.sh slurm          packages for tests/slurm.sh
 #   tests/packages.sh browser        packages to test HTML reports in a browser
+#   tests/packages.sh python         packages to build the Python package and to test it
+#   tests/packages.sh package        packages to build a .deb and to test it in a clean root
+#   tests/packages.sh shells         shells whose completions are tested
 set -euo pipefail
 
 # package|command that may replace it|purpose
@@ -50,8 +53,31 @@ packages_for() {
     browser)
       echo "chromium|chromium|opens HTML reports without a screen"
       ;;
+    python)
+      echo "python3-dev||the interpreter and its headers"
+      echo "python3-venv||virtual environments"
+      echo "python3-pip||installs the package"
+      echo "python3-setuptools||builds the package"
+      echo "python3-wheel||builds the package"
+      echo "pybind11-dev||Python's interface to C++"
+      echo "python3-pybind11||finds pybind11 for pip"
+      echo "python3-numpy||arrays of requests"
+      echo "python3-pandas||tests of tables"
+      echo "python3-matplotlib||the example's figure"
+      echo "python3-pytest||runs the tests"
+      echo "python3-jsonschema||tests results against their schema"
+      ;;
+    package)
+      echo "dpkg-dev|dpkg-shlibdeps|finds the packages that programs need"
+      echo "debootstrap|debootstrap|makes a clean root"
+      echo "man-db|man|reads the man pages"
+      ;;
+    shells)
+      echo "zsh|zsh|tests of its completion"
+      echo "fish|fish|tests of its completion"
+      ;;
     *)
-      echo "usage: $0 build|test|lint|slurm|browser ..." >&2
+      echo "usage: $0 build|test|lint|slurm|browser|python|package|shells ..." >&2
       exit 2
       ;;
   esac
