@@ -200,7 +200,7 @@ Json setup() {
 
 Json scales() {
   Object object;
-  for (const OpClass& op : kOpClasses) object.key(op.key, amount());
+  for (const OpClass& op : kOpClasses) object.key(std::string(op.key), amount());
   return object.schema();
 }
 

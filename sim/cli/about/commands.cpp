@@ -108,7 +108,7 @@ void add_completion_commands(CLI::App& app, Command& command) {
   add_command<std::string>(
       app, command, "completion", "Print a shell's completion script",
       [](CLI::App& sub, std::string& shell) {
-        sub.add_option("shell", shell, fmt::format("{}", fmt::join(completion_shells(), " or ")))
+        sub.add_option("shell", shell, fmt::format("{}", fmt::join(completion_shells(), ", ")))
             ->required()
             ->type_name("SHELL");
       },
