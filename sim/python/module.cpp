@@ -6,12 +6,14 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -102,10 +104,17 @@ class RunProgress {
     seconds_[static_cast<std::size_t>(run)] = to_seconds(progress.now);
     report(progress.running, progress.waiting);
   }
-  void finish() {
+  /// Short runs do not report, so what they simulated is known only now: in each variant, the mean of its replications.
+  void finish(const std::vector<ReplicationResults>& variants) {
     const std::lock_guard lock(mutex_);
+    const auto replications = static_cast<double>(ended_.size() / variants.size());
     std::ranges::fill(ended_, 0);
+    std::ranges::fill(seconds_, 0.0);
     ended_.front() = total_;
+    for (const ReplicationResults& one : variants) {
+      const Metric* const duration = one.statistics.find("duration_s");
+      if (duration != nullptr) seconds_.front() += duration->value.value_or(0.0) * replications;
+    }
     report(0, 0);
   }
 
@@ -164,7 +173,7 @@ RunTexts simulated(const RunRequest& request, Watch& watch) {
   hooks.stop = &watch.stop();
   std::vector<ReplicationResults> runs = cli::simulate_plan(assembly, plan, request.jobs, {}, hooks);
   if (watch.stop().load()) return {};
-  progress.finish();
+  progress.finish(runs);
   const Result result = cli::planned_result(assembly, plan, std::move(runs));
   RunTexts texts{to_json(result), to_table(result), to_csv(result), {}};
   if (request.requests) {

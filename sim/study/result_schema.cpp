@@ -136,7 +136,8 @@ Json configuration() {
     for (const Parameter& parameter : *owner.parameters) keys.insert(parameter.name);
   }
   Json properties = Json::object();
-  for (const auto& [name, schema] : config_schema(table)["properties"].items()) {
+  const Json whole = config_schema(table);
+  for (const auto& [name, schema] : whole["properties"].items()) {
     if (keys.contains(name)) properties[name] = schema;
   }
   return {{"type", "object"}, {"additionalProperties", false}, {"properties", std::move(properties)}};

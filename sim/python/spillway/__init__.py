@@ -310,8 +310,8 @@ def sweep(config=None, *, slo=None, zip=(), metrics=(), directory=None, jobs=1, 
     directory       folder for the results; points with a result there do not run again
     jobs            threads
 
-    config, slo, progress and settings are those of run. A point that fails has the reason in its row's `error`; if no
-    point can be run, the mistakes are raised. Ctrl-C raises KeyboardInterrupt: the same call with the same directory
+    config, slo, progress and settings are those of run. A point that fails has the reason in its row's `error`; mistakes
+    that all points share are raised before any runs. Ctrl-C raises KeyboardInterrupt: the same call with the same directory
     continues.
     """
     text, path, keywords = _given(config, settings, slo)

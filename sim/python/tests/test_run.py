@@ -221,7 +221,7 @@ def test_a_bad_trace_is_a_data_error(tmp_path):
         spillway.run({"workload.trace": str(trace)})
 
 
-LONG = {"workload.requests": 4_000_000, "workload.rate": 50, "policy": "vllm-v0"}  # about a minute
+LONG = {"workload.requests": 20_000_000, "workload.rate": 20}  # minutes
 
 
 def test_progress_is_reported_in_the_calling_thread():
@@ -272,7 +272,7 @@ def test_other_threads_run_meanwhile():
     thread = threading.Thread(target=count)
     thread.start()
     begin = time.monotonic()
-    spillway.run({**LONG, "workload.requests": 60_000}, requests=False)
+    spillway.run({**LONG, "workload.requests": 400_000}, requests=False)
     seconds = time.monotonic() - begin
     ended.set()
     thread.join()

@@ -55,15 +55,15 @@ def test_pandas_takes_a_sweep():
     pandas = pytest.importorskip("pandas")
     from io import StringIO
 
-    found = spillway.sweep(GRID, **{"engine.prefix_caching": [True, False]})
+    found = spillway.sweep(GRID, **{"engine.overheads": [True, False]})
     frame = pandas.DataFrame(found)
-    expected = pandas.read_csv(StringIO(found.to_csv()), keep_default_na=False,
-                               na_values={name: "" for name in found[0] if name.startswith(("mean", "jain", "p"))
-                                          and name not in ("point", "policy")})
+    expected = pandas.read_csv(StringIO(found.to_csv()))
     assert list(frame.columns) == list(expected.columns)
     assert frame["policy"].dtype == object and frame["workload.rate"].dtype in (np.int64, np.float64)
-    assert frame["engine.prefix_caching"].dtype == bool and frame["p99_ttft_ms"].dtype == np.float64
-    assert (frame["p99_ttft_ms"] == expected["p99_ttft_ms"]).all()
+    assert frame["engine.overheads"].dtype == bool and frame["p99_ttft_ms"].dtype == np.float64
+    for column in frame.select_dtypes(np.float64):
+        assert (frame[column].isna() == expected[column].isna()).all(), column
+        assert (frame[column] == expected[column])[frame[column].notna()].all(), column
     best = frame.sort_values("mean_ttft_ms").iloc[0]
     assert best["mean_ttft_ms"] == min(row["mean_ttft_ms"] for row in found)
     assert frame.pivot_table(index="workload.rate", columns="policy", values="mean_ttft_ms").shape == (2, 2)
@@ -87,8 +87,8 @@ def test_mistakes():
     with pytest.raises(spillway.ConfigError, match='did you mean "policy"') as error:
         spillway.sweep(polcy=["vllm", "orca"], workload_rate="8:2:1", metrics="p99_tft_ms")
     assert len(error.value.problems) == 3
-    with pytest.raises(spillway.ConfigError, match="does not fit"):
-        spillway.sweep(model="llama-3.1-70b", hardware="h100-80gb-sxm", seed=[1, 2])
+    with pytest.raises(spillway.ConfigError, match="out of range"):
+        spillway.sweep(engine_max_num_seqs=0, seed=[1, 2])
     with pytest.raises(spillway.ConfigError, match="empty list"):
         spillway.sweep(policy=[])
 
@@ -153,7 +153,7 @@ def test_ctrl_c_ends_a_sweep_and_keeps_its_points(tmp_path):
 def test_ctrl_c_ends_a_run():
     script = ("import spillway, os, signal, threading, time\n"
               "threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT)).start()\n"
-              "spillway.run(workload_requests=4000000, workload_rate=50, requests=False)\n")
+              "spillway.run(workload_requests=20000000, workload_rate=20, requests=False)\n")
     begin = time.monotonic()
     child = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
     assert time.monotonic() - begin < 20
