@@ -15,7 +15,8 @@ if(NOT CMAKE_CROSSCOMPILING)
     list(APPEND manuals ${manual})
   endforeach()
   add_custom_target(manuals ALL DEPENDS ${manuals})
-  install(FILES ${manuals} DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
+  # Optional: who builds only the programs installs them without.
+  install(FILES ${manuals} DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 OPTIONAL)
 endif()
 
 # zsh looks for completions of packages in another folder than for those that users install.

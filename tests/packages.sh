@@ -7,7 +7,8 @@
 #   tests/packages.sh lint           further packages for .ci/run
 #   tests/packages.sh slurm          packages for tests/slurm.sh
 #   tests/packages.sh browser        packages to test HTML reports in a browser
-#   tests/packages.sh python         packages to build the Python package and to test it
+#   tests/packages.sh build python   packages to build the Python package
+#   tests/packages.sh pytest         further packages for its tests and its example
 #   tests/packages.sh package        packages to build a .deb and to test it in a clean root
 #   tests/packages.sh shells         shells whose completions are tested
 set -euo pipefail
@@ -62,6 +63,8 @@ packages_for() {
       echo "pybind11-dev||Python's interface to C++"
       echo "python3-pybind11||finds pybind11 for pip"
       echo "python3-numpy||arrays of requests"
+      ;;
+    pytest)
       echo "python3-pandas||tests of tables"
       echo "python3-matplotlib||the example's figure"
       echo "python3-pytest||runs the tests"
@@ -77,7 +80,7 @@ packages_for() {
       echo "fish|fish|tests of its completion"
       ;;
     *)
-      echo "usage: $0 build|test|lint|slurm|browser|python|package|shells ..." >&2
+      echo "usage: $0 build|test|lint|slurm|browser|python|pytest|package|shells ..." >&2
       exit 2
       ;;
   esac

@@ -8,7 +8,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-tests/packages.sh build python
+tests/packages.sh build python pytest
 # Debian's Python has the packages; another one that comes first in PATH may not.
 python=/usr/bin/python3
 [[ -x $python ]] || python=python3
