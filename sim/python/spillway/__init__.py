@@ -469,17 +469,25 @@ def _reports(progress, unit):
 
 
 class _Line:
-    """Prints progress to sys.stderr, on one line. Work of less than 0.5 s prints nothing."""
+    """Prints progress to sys.stderr as the program does: a terminal's line again and again, elsewhere a line for each
+    tenth. Work of less than 0.5 s prints nothing."""
 
     def __init__(self, unit):
-        self.unit, self.begin, self.shown = unit, _time.monotonic(), False
+        self.unit, self.begin, self.shown, self.tenths = unit, _time.monotonic(), False, 0
+        self.terminal = hasattr(_sys.stderr, "isatty") and _sys.stderr.isatty()
 
     def __call__(self, progress):
         seconds = _time.monotonic() - self.begin
-        if progress.fraction < 1 and seconds >= 0.5:
-            left = f", {seconds * (1 / progress.fraction - 1):.0f} s left" if progress.fraction > 0 else ""
-            print(f"\r{progress.done}/{progress.total} {self.unit}, simulated {progress.simulated_s:.0f} s{left}   ",
-                  end="", file=_sys.stderr, flush=True)
+        tenths = int(progress.fraction * 10)
+        if seconds < 0.5 or progress.fraction >= 1:
+            if self.shown:
+                print("\r\x1b[K", end="", file=_sys.stderr, flush=True)
+            return
+        left = f", {seconds * (1 / progress.fraction - 1):.0f} s left" if progress.fraction > 0 else ""
+        text = f"{progress.done}/{progress.total} {self.unit}, simulated {progress.simulated_s:.0f} s{left}"
+        if self.terminal:
+            print(f"\r{text}\x1b[K", end="", file=_sys.stderr, flush=True)
             self.shown = True
-        elif self.shown:
-            print(file=_sys.stderr)
+        elif tenths > self.tenths:
+            print(text, file=_sys.stderr, flush=True)
+        self.tenths = max(tenths, self.tenths)

@@ -17,7 +17,7 @@ def test_lists_and_explanations_are_the_programs(program):
     assert spillway.config_schema() == json.loads(program("config", "schema"))
     assert f"spillway {spillway.__version__}\n" == program("--version")
     with pytest.raises(spillway.ConfigError, match='did you mean "policies"'):
-        spillway.list("policy")
+        spillway.list("polices")
     with pytest.raises(spillway.ConfigError, match='unknown name "vlm"'):
         spillway.explain("vlm")
 

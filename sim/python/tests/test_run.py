@@ -108,7 +108,7 @@ def test_requests_are_those_of_the_program(program, tmp_path):
               "memory.gpu_kv": "1GB"}
     file = tmp_path / "requests.csv"
     program("run", *(f"{key}={value}" for key, value in config.items()), "--requests-out", file, "-j", 2)
-    expected = pandas.read_csv(file)
+    expected = pandas.read_csv(file, float_precision="round_trip")
     found = pandas.DataFrame(spillway.run(config, jobs=2).requests)
     assert set(expected["outcome"]) > {"finished"}  # some have no first token
     assert list(found.columns) == list(expected.columns)
@@ -233,6 +233,17 @@ def test_progress_is_reported_in_the_calling_thread():
     assert last.simulated_s > 0 and isinstance(last, spillway.Progress)
     done = [p.done for p, _ in seen]
     assert done == sorted(done)
+
+
+def test_progress_may_be_printed(capfd):
+    spillway.run(SMALL, progress=True)
+    assert capfd.readouterr() == ("", "")  # too short
+    spillway.run({**LONG, "workload.requests": 500_000}, requests=False, progress=True)
+    printed = capfd.readouterr()
+    lines = printed.err.splitlines()
+    # stderr is no terminal: at most a line for each tenth.
+    assert printed.out == "" and 1 <= len(lines) <= 9
+    assert all(re.fullmatch(r"[0-9]+/500000 requests, simulated [0-9]+ s, [0-9]+ s left", one) for one in lines)
 
 
 def test_a_callback_that_raises_ends_the_run():

@@ -57,7 +57,7 @@ def test_pandas_takes_a_sweep():
 
     found = spillway.sweep(GRID, **{"engine.overheads": [True, False]})
     frame = pandas.DataFrame(found)
-    expected = pandas.read_csv(StringIO(found.to_csv()))
+    expected = pandas.read_csv(StringIO(found.to_csv()), float_precision="round_trip")
     assert list(frame.columns) == list(expected.columns)
     assert frame["policy"].dtype == object and frame["workload.rate"].dtype in (np.int64, np.float64)
     assert frame["engine.overheads"].dtype == bool and frame["p99_ttft_ms"].dtype == np.float64
