@@ -21,5 +21,5 @@ tests=$PWD/sim/python/tests
 example=$PWD/sim/python/examples/pie_expansion.py
 export SPILLWAY_PROGRAM=${SPILLWAY_PROGRAM:-$PWD/build/release/spillway}
 cd "$place"
-"$place/venv/bin/python" -m pytest -q -p no:cacheprovider --durations=5 "$tests" "$@"
+PYTHONDONTWRITEBYTECODE=1 "$place/venv/bin/python" -m pytest -q -p no:cacheprovider --durations=5 "$tests" "$@"
 [[ $# -gt 0 ]] || "$place/venv/bin/python" "$example" --quick -o "$place/figure.png"

@@ -107,13 +107,13 @@ class RunProgress {
   /// Short runs do not report, so what they simulated is known only now: in each variant, the mean of its replications.
   void finish(const std::vector<ReplicationResults>& variants) {
     const std::lock_guard lock(mutex_);
-    const auto replications = static_cast<double>(ended_.size() / variants.size());
+    const std::size_t replications = ended_.size() / variants.size();
     std::ranges::fill(ended_, 0);
     std::ranges::fill(seconds_, 0.0);
     ended_.front() = total_;
     for (const ReplicationResults& one : variants) {
       const Metric* const duration = one.statistics.find("duration_s");
-      if (duration != nullptr) seconds_.front() += duration->value.value_or(0.0) * replications;
+      if (duration != nullptr) seconds_.front() += duration->value.value_or(0.0) * static_cast<double>(replications);
     }
     report(0, 0);
   }
@@ -281,6 +281,7 @@ void raise(const char* name, const std::vector<Problem>& problems) {
   PyErr_SetObject(type.ptr(), type(list, problem_text(problems)).ptr());
 }
 
+// NOLINTNEXTLINE(performance-unnecessary-value-param): pybind11 calls it so
 void translate(std::exception_ptr pointer) {
   try {
     if (pointer) std::rethrow_exception(pointer);
@@ -306,7 +307,7 @@ PYBIND11_MODULE(_core, module) {
   using namespace spillway;
   using namespace spillway::python;
   py::register_exception_translator(translate);
-  py::class_<RequestTable, std::shared_ptr<RequestTable>>(module, "RequestTable");
+  const py::class_<RequestTable, std::shared_ptr<RequestTable>> requests(module, "RequestTable");
   module.def("version", [] { return std::string(tool_version()); });
   module.def("build", [] { return std::string(tool_build()); });
   module.def(
