@@ -1,5 +1,5 @@
-// The Python module spillway._core: what the package spillway calls. Texts go in and out as JSON; the package makes
-// Python objects of them.
+// The Python module spillway._core: what the package spillway calls. Texts go in and out as JSON; the package
+// makes Python objects of them.
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>

@@ -10,8 +10,9 @@
 
 namespace spillway::python {
 
-/// The columns of `spillway run --requests-out`, with the same names, values and order of rows. A column whose values
-/// may be missing holds doubles, NaN where there is none, as pandas reads such a file. Texts are numbers of a list.
+/// The columns of `spillway run --requests-out`, with the same names, values and order of rows. A column whose
+/// values may be missing holds doubles, NaN where there is none, as pandas reads such a file. Texts are numbers of
+/// a list.
 class RequestTable {
  public:
   struct Column {
