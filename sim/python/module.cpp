@@ -307,7 +307,7 @@ PYBIND11_MODULE(_core, module) {
   using namespace spillway;
   using namespace spillway::python;
   py::register_exception_translator(translate);
-  const py::class_<RequestTable, std::shared_ptr<RequestTable>> requests(module, "RequestTable");
+  const py::class_<RequestTable, std::shared_ptr<RequestTable>> rows(module, "RequestTable");
   module.def("version", [] { return std::string(tool_version()); });
   module.def("build", [] { return std::string(tool_build()); });
   module.def(
