@@ -8,6 +8,10 @@
 #   tests/packages.sh slurm          packages for tests/slurm.sh
 #   tests/packages.sh browser        packages to test HTML reports in a browser
 #   tests/packages.sh docs           packages to build the documentation
+#   tests/packages.sh build python   packages to build the Python package
+#   tests/packages.sh pytest         further packages for its tests and its example
+#   tests/packages.sh package        packages to build a .deb and to test it in a clean root
+#   tests/packages.sh shells         shells whose completions are tested
 set -euo pipefail
 
 # package|command that may replace it|purpose
@@ -56,8 +60,33 @@ packages_for() {
       echo "mkdocs|mkdocs|builds the documentation"
       echo "mkdocs-material||its theme"
       ;;
+    python)
+      echo "python3-dev||the interpreter and its headers"
+      echo "python3-venv||virtual environments"
+      echo "python3-pip||installs the package"
+      echo "python3-setuptools||builds the package"
+      echo "python3-wheel||builds the package"
+      echo "pybind11-dev||Python's interface to C++"
+      echo "python3-pybind11||finds pybind11 for pip"
+      echo "python3-numpy||arrays of requests"
+      ;;
+    pytest)
+      echo "python3-pandas||tests of tables"
+      echo "python3-matplotlib||the example's figure"
+      echo "python3-pytest||runs the tests"
+      echo "python3-jsonschema||tests results against their schema"
+      ;;
+    package)
+      echo "dpkg-dev|dpkg-shlibdeps|finds the packages that programs need"
+      echo "debootstrap|debootstrap|makes a clean root"
+      echo "man-db|man|reads the man pages"
+      ;;
+    shells)
+      echo "zsh|zsh|tests of its completion"
+      echo "fish|fish|tests of its completion"
+      ;;
     *)
-      echo "usage: $0 build|test|lint|slurm|browser|docs ..." >&2
+      echo "usage: $0 build|test|lint|slurm|browser|docs|python|pytest|package|shells ..." >&2
       exit 2
       ;;
   esac

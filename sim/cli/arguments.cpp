@@ -11,14 +11,13 @@
 #include "sim/study/parameter_table.hpp"
 
 namespace spillway::cli {
-namespace {
 
-/// Converts --slo texts: "ttft_ms<500,p99_ttft_ms<1000" becomes slo.ttft_ms=500 and slo.run=p99_ttft_ms<1000.
-std::vector<Assignment> parse_slos(const std::vector<std::string>& texts, std::vector<Problem>& problems) {
+std::vector<Assignment> slo_assignments(const std::vector<std::string>& slos, const std::string& flag,
+                                        std::vector<Problem>& problems) {
   std::vector<Assignment> assignments;
   std::string run;
-  for (const std::string& text : texts) {
-    const std::string where = "--slo " + brief(text);
+  for (const std::string& text : slos) {
+    const std::string where = flag + " " + brief(text);
     for (const Condition& condition : parse_conditions(text, where, true, problems)) {
       if (!per_request_latency(condition.metric)) {
         run += (run.empty() ? "" : ",") + condition.text;
@@ -31,11 +30,9 @@ std::vector<Assignment> parse_slos(const std::vector<std::string>& texts, std::v
       }
     }
   }
-  if (!run.empty()) assignments.push_back({"slo.run", run, Origin::argument, "--slo", {}});
+  if (!run.empty()) assignments.push_back({"slo.run", run, Origin::argument, flag, {}});
   return assignments;
 }
-
-}  // namespace
 
 std::vector<Assignment> given_arguments(const std::vector<std::string>& arguments, const std::vector<std::string>& slos,
                                         std::vector<Problem>& problems) {
@@ -59,7 +56,7 @@ std::vector<Assignment> given_arguments(const std::vector<std::string>& argument
     assignments.push_back(std::move(assignment));
   }
   for (auto& assignment : parse_arguments(pairs, problems)) assignments.push_back(std::move(assignment));
-  for (auto& assignment : parse_slos(slos, problems)) assignments.push_back(std::move(assignment));
+  for (auto& assignment : slo_assignments(slos, "--slo", problems)) assignments.push_back(std::move(assignment));
   return assignments;
 }
 

@@ -19,4 +19,8 @@ namespace spillway::cli {
                                                       const std::vector<std::string>& slos,
                                                       std::vector<Problem>& problems);
 
+/// SLO texts as assignments of `slo.*` keys. Problems are located at `flag` and the text.
+[[nodiscard]] std::vector<Assignment> slo_assignments(const std::vector<std::string>& slos, const std::string& flag,
+                                                      std::vector<Problem>& problems);
+
 }  // namespace spillway::cli

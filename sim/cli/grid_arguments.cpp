@@ -36,9 +36,7 @@ class GridReader {
   GridReader(std::vector<Problem> problems, const GridDefaults& defaults)
       : problems_(std::move(problems)), defaults_(defaults), table_(parameter_table()) {}
 
-  PointGrid read(const std::vector<std::string>& arguments, const std::vector<std::string>& slos,
-                 const std::vector<std::string>& zips) {
-    auto given = given_arguments(arguments, slos, problems_);
+  PointGrid read(std::vector<Assignment> given, const std::vector<std::string>& zips) {
     if (defaults_.replications > 0) {
       given.push_back({"replications", fmt::format("{}", defaults_.replications), Origin::standard, "", {}});
     }
@@ -172,7 +170,13 @@ class GridReader {
 PointGrid grid_arguments(const std::vector<std::string>& arguments, const std::vector<std::string>& slos,
                          const std::vector<std::string>& zips, std::vector<Problem> problems,
                          const GridDefaults& defaults) {
-  return GridReader(std::move(problems), defaults).read(arguments, slos, zips);
+  std::vector<Assignment> given = given_arguments(arguments, slos, problems);
+  return grid_of(std::move(given), zips, std::move(problems), defaults);
+}
+
+PointGrid grid_of(std::vector<Assignment> given, const std::vector<std::string>& zips, std::vector<Problem> problems,
+                  const GridDefaults& defaults) {
+  return GridReader(std::move(problems), defaults).read(std::move(given), zips);
 }
 
 void refuse_if_none_resolves(const PointGrid& arguments) {

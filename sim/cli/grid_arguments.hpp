@@ -42,6 +42,10 @@ struct GridDefaults {
                                        const std::vector<std::string>& zips, std::vector<Problem> problems,
                                        const GridDefaults& defaults = {});
 
+/// The same for assignments that were read elsewhere: what `slos` and the environment set is among them.
+[[nodiscard]] PointGrid grid_of(std::vector<Assignment> given, const std::vector<std::string>& zips,
+                                std::vector<Problem> problems, const GridDefaults& defaults = {});
+
 /// Checks up to 256 points of the grid. If none of them resolves, all points share a fault: throws the problems of the
 /// last.
 void refuse_if_none_resolves(const PointGrid& arguments);

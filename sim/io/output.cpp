@@ -8,18 +8,14 @@
 #include <cstring>
 
 #include "sim/core/printable.hpp"
+#include "sim/io/problem_text.hpp"
 
 namespace spillway {
 
 std::string_view tool_version() { return SPILLWAY_VERSION; }
 
 void print_problems(const std::vector<Problem>& problems, std::string_view outcome) {
-  constexpr std::size_t kMost = 3000;  // for quotes that are not brief; lists of names are shorter
-  for (const Problem& problem : problems) {
-    fmt::print(stderr, "error: {}\n", printable(brief(problem.what, kMost)));
-    if (!problem.where.empty()) fmt::print(stderr, "  at {}\n", printable(brief(problem.where, kMost)));
-    if (!problem.fix.empty()) fmt::print(stderr, "  {}\n", printable(brief(problem.fix, kMost)));
-  }
+  fmt::print(stderr, "{}", problem_text(problems));
   fmt::print(stderr, "{} error{}; {}.\n", problems.size(), problems.size() == 1 ? "" : "s", outcome);
 }
 

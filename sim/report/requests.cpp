@@ -12,11 +12,6 @@ namespace {
 
 constexpr std::size_t kFlushBytes = 1U << 16U;
 
-std::string_view outcome_name(Outcome outcome) {
-  constexpr std::array<std::string_view, 5> kNames{"finished", "rejected", "timed_out", "unfinished", "lost"};
-  return kNames[static_cast<std::size_t>(outcome)];
-}
-
 /// Writes one request as a JSON object or a CSV row.
 class RowWriter {
  public:
@@ -71,25 +66,14 @@ constexpr std::string_view kCsvHeader =
     "normalised_ms_per_token,queueing_ms_per_token,compute_ms_per_token,input_tokens,output_tokens,generated_tokens,"
     "cached_tokens,preempted_recompute,preempted_swap,conversation,turn,class,replica,decode_replica";
 
-/// Latencies as the metrics define them. All latencies except TTFT require a finished request.
 void write_latencies(RowWriter& row, const RequestRecord& record) {
-  std::optional<double> ttft, tpot, e2e, normalised, queueing, computing;
-  const auto ns = [](Duration duration) { return static_cast<double>(duration.count()); };
-  if (record.first_token != kNever) ttft = ns(record.first_token - record.arrival);
-  if (record.outcome == Outcome::finished) {
-    const auto tokens = static_cast<double>(record.generated.count());
-    e2e = ns(record.end - record.arrival);
-    normalised = *e2e / tokens;
-    queueing = (*e2e - ns(record.computing)) / tokens;
-    computing = ns(record.computing) / tokens;
-    if (record.generated > Tokens(1)) tpot = (*e2e - *ttft) / (tokens - 1.0);
-  }
-  row.milliseconds("ttft_ms", ttft);
-  row.milliseconds("tpot_ms", tpot);
-  row.milliseconds("e2e_ms", e2e);
-  row.milliseconds("normalised_ms_per_token", normalised);
-  row.milliseconds("queueing_ms_per_token", queueing);
-  row.milliseconds("compute_ms_per_token", computing);
+  const RowLatencies latencies = row_latencies(record);
+  row.milliseconds("ttft_ms", latencies.ttft);
+  row.milliseconds("tpot_ms", latencies.tpot);
+  row.milliseconds("e2e_ms", latencies.e2e);
+  row.milliseconds("normalised_ms_per_token", latencies.normalised);
+  row.milliseconds("queueing_ms_per_token", latencies.queueing);
+  row.milliseconds("compute_ms_per_token", latencies.computing);
 }
 
 void append_row(std::string& out, bool csv, std::int64_t replication, const RequestRecord& record,
@@ -98,7 +82,7 @@ void append_row(std::string& out, bool csv, std::int64_t replication, const Requ
   row.number("replication", replication);
   row.number("index", static_cast<std::int64_t>(record.index));
   row.number("client", record.client);
-  row.text("outcome", outcome_name(record.outcome));
+  row.text("outcome", outcome_names()[static_cast<std::size_t>(record.outcome)]);
   row.time("arrival_ns", record.arrival);
   row.time("first_scheduled_ns", record.first_scheduled);
   row.time("first_token_ns", record.first_token);
@@ -120,6 +104,26 @@ void append_row(std::string& out, bool csv, std::int64_t replication, const Requ
 }
 
 }  // namespace
+
+RowLatencies row_latencies(const RequestRecord& record) {
+  RowLatencies latencies;
+  const auto ns = [](Duration duration) { return static_cast<double>(duration.count()); };
+  if (record.first_token != kNever) latencies.ttft = ns(record.first_token - record.arrival);
+  if (record.outcome == Outcome::finished) {
+    const auto tokens = static_cast<double>(record.generated.count());
+    latencies.e2e = ns(record.end - record.arrival);
+    latencies.normalised = *latencies.e2e / tokens;
+    latencies.queueing = (*latencies.e2e - ns(record.computing)) / tokens;
+    latencies.computing = ns(record.computing) / tokens;
+    if (record.generated > Tokens(1)) latencies.tpot = (*latencies.e2e - *latencies.ttft) / (tokens - 1.0);
+  }
+  return latencies;
+}
+
+std::span<const std::string_view> outcome_names() {
+  static constexpr std::array<std::string_view, 5> kNames{"finished", "rejected", "timed_out", "unfinished", "lost"};
+  return kNames;
+}
 
 RequestsFile::RequestsFile(const std::string& path, std::vector<std::string> instances)
     : file_(path), csv_(path.ends_with(".csv")), instances_(std::move(instances)) {

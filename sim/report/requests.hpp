@@ -4,13 +4,29 @@
 #include <cstdint>
 #include <map>
 #include <mutex>
+#include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "sim/core/request.hpp"
 #include "sim/io/atomic_file.hpp"
 
 namespace spillway {
+
+/// The latencies of one request as the metrics define them, in nanoseconds. All except TTFT require a finished request.
+struct RowLatencies {
+  std::optional<double> ttft{};
+  std::optional<double> tpot{};
+  std::optional<double> e2e{};
+  std::optional<double> normalised{};  // per output token, as the next two
+  std::optional<double> queueing{};
+  std::optional<double> computing{};
+};
+[[nodiscard]] RowLatencies row_latencies(const RequestRecord& record);
+/// "finished", "rejected", "timed_out", "unfinished", "lost", by Outcome.
+[[nodiscard]] std::span<const std::string_view> outcome_names();
 
 /// JSON lines, or CSV when the file's name ends in .csv. Times are integer nanoseconds, latencies ms; events that never
 /// happened are null (CSV: empty). Replications may write from several threads at once. Rows appear in order of

@@ -20,6 +20,7 @@
 #include "sim/study/prices.hpp"
 #include "sim/study/replicated_run.hpp"
 #include "sim/study/result_json.hpp"
+#include "sim/study/result_version.hpp"
 #include "sim/study/trust.hpp"
 #include "sim/study/what_if.hpp"
 
@@ -35,6 +36,11 @@ Json parse_result(std::string_view text, const std::string& where) {
                       json.contains("config") && json.contains("inputs") && json.contains("metrics") &&
                       json.contains("bottleneck") && json.contains("conservation");
   if (!result) throw DataError("not a complete result of a run", where, "delete the file and run the point again");
+  if (const Json version = json.value("schema_version", Json()); version != kResultSchemaVersion) {
+    throw DataError(fmt::format("the result has schema version {}, and this program reads version {}",
+                                version.is_null() ? "none" : version.dump(), kResultSchemaVersion),
+                    where, "delete the file and run the point again");
+  }
   return json;
 }
 

@@ -8,13 +8,13 @@
 #include <string_view>
 
 #include "sim/io/json_values.hpp"
+#include "sim/study/result_version.hpp"
 
 namespace spillway {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int kResultSchemaVersion = 1;
 constexpr std::size_t kMostClients = 1000;
 
 /// What there is of every run, of several kinds of instances, too.

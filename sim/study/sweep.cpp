@@ -103,8 +103,11 @@ SweepManifest parse_sweep_manifest(const std::string& text, const std::string& w
   try {
     const Json json = Json::parse(text);
     Sweep& sweep = manifest.sweep;
-    if (json.at("schema_version") != kSweepSchemaVersion)
-      throw DataError("another version of spillway wrote this file", where, "");
+    if (const Json& version = json.at("schema_version"); version != kSweepSchemaVersion) {
+      throw DataError(fmt::format("the sweep has schema version {}, and this program reads version {}", version.dump(),
+                                  kSweepSchemaVersion),
+                      where, "run it again with this program, or use the one that wrote it");
+    }
     sweep.tool_version = json.at("tool_version");
     sweep.tool_build = json.at("tool_build");
     sweep.definition = json.at("definition");

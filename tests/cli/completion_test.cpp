@@ -68,7 +68,7 @@ TEST_F(Completion, TheScriptIsTheOneInTheSourcesAndRegistersTheFunction) {
   EXPECT_EQ(shell.out, "complete -F _spillway spillway\n");
   const Output zsh = spillway({"completion", "zhs"});
   EXPECT_EQ(zsh.code, 2);
-  EXPECT_THAT(zsh.err, testing::HasSubstr("shells: bash"));
+  EXPECT_THAT(zsh.err, testing::HasSubstr("shells: bash, zsh, fish"));
 }
 
 TEST_F(Completion, Commands) {
@@ -82,7 +82,8 @@ TEST_F(Completion, Commands) {
   EXPECT_THAT(
       complete("spillway trace synth --format native-b", {"spillway", "trace", "synth", "--format", "native-b"}),
       ElementsAre("native-binary"));
-  EXPECT_THAT(complete("spillway completion ", {"spillway", "completion", ""}), ElementsAre("bash"));
+  EXPECT_THAT(complete("spillway completion ", {"spillway", "completion", ""}),
+              UnorderedElementsAre("bash", "zsh", "fish"));
   EXPECT_THAT(complete("SPILLWAY_SEED=2 spillway ru", {"spillway", "ru"}), ElementsAre("run"));
   EXPECT_THAT(complete("spillway nothing-begins-so", {"spillway", "nothing-begins-so"}), ElementsAre());
 }
@@ -251,6 +252,84 @@ TEST_F(Completion, ABinaryThatIsGoneCompletesNothing) {
   const Output shell = wait_for(start_program({"bash", "--norc", "-c", script}));
   EXPECT_EQ(shell.out, "0\n");
   EXPECT_EQ(shell.err, "");
+}
+
+/// Other shells, with the same files.
+class OtherShells : public Completion {
+ protected:
+  /// Whether the shell is there; if not, the test is skipped.
+  [[nodiscard]] bool has(const std::string& shell) const {
+    return wait_for(start_program({"bash", "-c", "command -v " + shell})).code == 0;
+  }
+  [[nodiscard]] std::string path_setting() const {
+    return quoted(std::filesystem::path(spillway_binary()).parent_path().string());
+  }
+};
+
+TEST_F(OtherShells, FishListsTheCandidates) {
+  if (!has("fish")) GTEST_SKIP() << "fish is not installed here (Debian's package fish)";
+  write_text(file("script.fish"), spillway({"completion", "fish"}).out);
+  EXPECT_EQ(read_file(file("script.fish")), read_file(source_dir() + "/sim/cli/about/completion.fish"));
+  const auto fish = [&](const std::string& line) {
+    const std::string script =
+        "set -gx PATH " + path_setting() + " $PATH; source script.fish; complete -C " + quoted(line);
+    const Output shell =
+        wait_for(start_program({"env", "HOME=" + folder().string(), "fish", "--no-config", "-c", script}));
+    EXPECT_EQ(shell.err, "") << line;
+    Words words;
+    for (std::size_t begin = 0, end = 0; (end = shell.out.find('\n', begin)) != std::string::npos; begin = end + 1) {
+      words.push_back(shell.out.substr(begin, end - begin));
+    }
+    return words;
+  };
+  EXPECT_THAT(fish("spillway ru"), ElementsAre("run"));
+  EXPECT_THAT(fish("spillway completion "), UnorderedElementsAre("bash", "zsh", "fish"));
+  EXPECT_THAT(fish("spillway run my.json workload.rat"), ElementsAre("workload.rate="));
+  EXPECT_THAT(fish("spillway sweep policy=vllm,sar"), ElementsAre("policy=vllm,sarathi"));
+  EXPECT_THAT(fish("spillway run --progress o"), ElementsAre("off"));
+  EXPECT_THAT(fish("spillway run --format=js"), ElementsAre("--format=json"));
+  EXPECT_THAT(fish("spillway run my"), ElementsAre("my.json"));
+  EXPECT_THAT(fish("spillway run -o "), ElementsAre("traces/"));
+  EXPECT_THAT(fish("spillway run workload.trace=tr"),
+              UnorderedElementsAre("workload.trace=trace.csv", "workload.trace=traces/"));
+  EXPECT_THAT(fish("spillway run workload.trace=with"), ElementsAre("workload.trace=with space.csv"));
+  EXPECT_THAT(fish("spillway nothing-begins-so"), ElementsAre());
+}
+
+TEST_F(OtherShells, ZshCompletesWhatIsTyped) {
+  if (!has("zsh")) GTEST_SKIP() << "zsh is not installed here (Debian's package zsh)";
+  const std::vector<std::pair<std::string, std::string>> lines{
+      {"spillway ru", "spillway run "},
+      {"spillway run my.json workload.rat", "spillway run my.json workload.rate="},
+      {"spillway sweep policy=vllm,sar", "spillway sweep policy=vllm,sarathi "},
+      {"spillway run --progress o", "spillway run --progress off "},
+      {"spillway run --format=js", "spillway run --format=json "},
+      {"spillway run my", "spillway run my.json "},
+      {"spillway run -o tr", "spillway run -o traces/"},
+      {"spillway run workload.trace=with", "spillway run workload.trace=with\\ space.csv "},
+      {"spillway run workload.trace=traces/", "spillway run workload.trace=traces/a.csv "},
+      {"spillway nothing-begins-so", "spillway nothing-begins-so"}};
+  std::string typed;
+  std::string expected;
+  for (const auto& [line, became] : lines) {
+    typed += line + "\n";
+    expected += became + "|\n";
+  }
+  write_text(file("lines"), typed);
+  std::filesystem::create_directory(file("functions"));
+  write_text(file("functions/_spillway"), spillway({"completion", "zsh"}).out);
+  EXPECT_EQ(read_file(file("functions/_spillway")), read_file(source_dir() + "/sim/cli/about/completion.zsh"));
+  // As a shell's own folder has it, and as a user sources it.
+  const std::string path = "path=(" + path_setting() + " $path)\n";
+  const std::string completions = "autoload -U compinit\ncompinit -u -D\n";
+  write_text(file("installed"), path + "fpath=($PWD/functions $fpath)\n" + completions);
+  write_text(file("sourced"), path + completions + "source functions/_spillway\n");
+  for (const std::string setup : {"installed", "sourced"}) {
+    const std::string script = source_dir() + "/tests/cli/type_in_zsh.zsh";
+    const Output shell = wait_for(start_program({"zsh", "-f", script, "./" + setup, "lines", setup + ".out"}));
+    EXPECT_EQ(shell.code, 0) << shell.err;
+    EXPECT_EQ(read_file(file(setup + ".out")), expected) << setup;
+  }
 }
 
 }  // namespace

@@ -658,10 +658,8 @@ TEST_F(RunCli, WithoutAKnownCommandTheCommandsAreNamed) {
   for (const auto& [arguments, what, fix] : std::vector<std::tuple<std::vector<std::string>, std::string, std::string>>{
            {{},
             "A subcommand is required",
-            "commands: run, sweep, compare, search, advise, plan, place, merge, list, explain, config, report, trace, "
-            "calibrate, "
-            "validate, "
-            "reproduce, completion; see spillway --help"},
+            "commands: run, sweep, compare, search, advise, plan, place, merge, list, explain, config, schema, report, "
+            "trace, calibrate, validate, reproduce, completion; see spillway --help"},
            {{"help"}, "unknown command \"help\"", "did you mean \"--help\"?"},
            {{"rnu", "seed=2"}, "unknown command \"rnu\"", "did you mean \"run\"?"},
            {{"config"}, "A subcommand is required", "commands: check, show, schema; see spillway config --help"},

@@ -22,6 +22,26 @@ TEST(PointId, IsOfConfigurationAndScales) {
   EXPECT_NE(point_id(config("1"), {}, {.gemm = 1.05}), point_id(config("1"), {}, {.copies = 1.05}));
 }
 
+TEST(PointOutcome, OfAnotherSchemaVersion_IsRefused) {
+  Result result;
+  result.config = cli::resolve_arguments({}, {}, {});
+  auto json = nlohmann::ordered_json::parse(to_json(result));
+  const auto refusal = [&json] {
+    try {
+      (void)outcome_from_json(json.dump(), "points/a.json");
+    } catch (const DataError& error) {
+      EXPECT_EQ(error.problems().front().where, "points/a.json");
+      return error.problems().front().what;
+    }
+    return std::string("accepted");
+  };
+  EXPECT_EQ(refusal(), "accepted");
+  json["schema_version"] = 0;
+  EXPECT_EQ(refusal(), "the result has schema version 0, and this program reads version 1");
+  json.erase("schema_version");
+  EXPECT_EQ(refusal(), "the result has schema version none, and this program reads version 1");
+}
+
 TEST(PointOutcome, OfAnInterruptedRun_IsRefused) {
   Result result;
   result.config = cli::resolve_arguments({}, {}, {});

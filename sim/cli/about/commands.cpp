@@ -1,4 +1,4 @@
-// Flags of list, explain, config, report and completion.
+// Flags of list, explain, config, schema, report and completion.
 #include "sim/cli/commands.hpp"
 
 #include <fmt/format.h>
@@ -20,6 +20,10 @@ struct ListOptions {
 struct ConfigOptions {
   std::vector<std::string> arguments;
   bool json = false;
+};
+
+struct SchemaOptions {
+  std::string kind = "result";
 };
 
 struct CompleteOptions {
@@ -77,6 +81,16 @@ void add_about_commands(CLI::App& app, Command& command) {
                  explain),
              {"explain ttft_ms"});
   add_config(app, command);
+  set_footer(add_command<SchemaOptions>(
+                 app, command, "schema", "Print the JSON Schema (2020-12) of results or of configurations",
+                 [](CLI::App& sub, SchemaOptions& options) {
+                   one_of(sub.add_option("kind", options.kind, "Whose schema: what run --json prints, or CONFIG.json"),
+                          {"result", "config"});
+                 },
+                 [](const SchemaOptions& options) {
+                   return options.kind == "config" ? config_schema_command() : result_schema_command();
+                 }),
+             {"schema > result.schema.json", "schema config > config.schema.json"});
   set_footer(add_command<ReportOptions>(
                  app, command, "report", "Write results as one HTML page with charts, for any browser, offline",
                  [](CLI::App& sub, ReportOptions& options) {
@@ -94,7 +108,7 @@ void add_completion_commands(CLI::App& app, Command& command) {
   add_command<std::string>(
       app, command, "completion", "Print a shell's completion script",
       [](CLI::App& sub, std::string& shell) {
-        sub.add_option("shell", shell, fmt::format("{}", fmt::join(completion_shells(), " or ")))
+        sub.add_option("shell", shell, fmt::format("{}", fmt::join(completion_shells(), ", ")))
             ->required()
             ->type_name("SHELL");
       },

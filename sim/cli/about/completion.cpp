@@ -280,7 +280,7 @@ class Candidates {
 }  // namespace
 
 const std::vector<std::string>& completion_shells() {
-  static const std::vector<std::string> kShells{"bash"};
+  static const std::vector<std::string> kShells{"bash", "zsh", "fish"};
   return kShells;
 }
 

@@ -1,4 +1,4 @@
-// `spillway completion bash`, and the completions that its script requests.
+// `spillway completion bash|zsh|fish`, and the completions that the scripts request.
 #pragma once
 
 #include <string>

@@ -10,6 +10,7 @@
 #include "sim/io/output.hpp"
 #include "sim/study/assemble.hpp"
 #include "sim/study/parameter_table.hpp"
+#include "sim/study/result_schema.hpp"
 
 namespace spillway::cli {
 ExitCode config_check(const std::vector<std::string>& arguments) {
@@ -49,6 +50,11 @@ ExitCode config_show(const std::vector<std::string>& arguments, bool json) {
 
 ExitCode config_schema_command() {
   print_result(config_schema(parameter_table()).dump(2) + "\n");
+  return ExitCode::ok;
+}
+
+ExitCode result_schema_command() {
+  print_result(result_schema().dump(2) + "\n");
   return ExitCode::ok;
 }
 

@@ -1,4 +1,4 @@
-// `spillway config check|show|schema`.
+// `spillway config check|show|schema` and `spillway schema`.
 #pragma once
 
 #include <string>
@@ -14,5 +14,7 @@ namespace spillway::cli {
 [[nodiscard]] ExitCode config_show(const std::vector<std::string>& arguments, bool json);
 /// Prints the JSON Schema of configuration files.
 [[nodiscard]] ExitCode config_schema_command();
+/// Prints the JSON Schema of results of `run`.
+[[nodiscard]] ExitCode result_schema_command();
 
 }  // namespace spillway::cli

@@ -13,6 +13,7 @@
 #include "sim/cli/page_file.hpp"
 #include "sim/cli/progress.hpp"
 #include "sim/cli/simulate/recordings.hpp"
+#include "sim/cli/simulate/simulated_run.hpp"
 #include "sim/core/interrupt.hpp"
 #include "sim/core/printable.hpp"
 #include "sim/io/atomic_file.hpp"
@@ -153,30 +154,14 @@ void print_left_out(const traces::Workload& workload, const Result& result, cons
 /// Simulations and checks that are requested besides the configuration.
 struct Extras {
   std::vector<Condition> gates;
-  std::optional<double> perturbation;
-  std::optional<LocalityCheck> locality;  // whose runs are still to come
-  std::vector<double> localities;         // theirs
+  RunPlan plan;
   std::vector<double> curve_percentiles;  // for the charts; the result does not list them
 };
 
-/// Half and twice of experts.locality, where the result can show them.
-void plan_localities(const Assembly& assembly, const RunOptions& options, Extras& extras) {
-  const std::optional<ExpertLocality>& assumed = assembly.setup.expert_locality;
-  const bool shown = options.format == "table" || options.format == "json" || !options.directory.empty();
-  if (!assumed || options.fixed_locality || !shown) return;
-  extras.locality = LocalityCheck{.not_run = assumed->no_effect};
-  if (!assumed->no_effect.empty()) return;
-  for (const double locality : half_and_twice(assumed->value)) extras.localities.push_back(locality);
-}
-
 std::vector<ReplicationResults> simulate_all(Assembly& assembly, const RunOptions& options, const Extras& extras,
                                              OutputFiles& files) {
-  const auto replications = assembly.config.settings.get<std::int64_t>("replications");
-  std::vector<Variant> variants;
-  for (const OpScales& scales : perturbed_scales(extras.perturbation)) variants.push_back({.scales = scales});
-  for (const double locality : extras.localities) variants.push_back({.locality = locality});
   ProgressLine progress(options.progress == "auto", assembly.setup.requests,
-                        replications * static_cast<std::int64_t>(variants.size()));
+                        planned_simulations(assembly, extras.plan));
   ReplicationHooks hooks;
   if (RequestsFile* requests = files.requests()) {
     hooks.on_request = [requests](std::int64_t r, const RequestRecord& record) { requests->write(r, record); };
@@ -189,7 +174,7 @@ std::vector<ReplicationResults> simulate_all(Assembly& assembly, const RunOption
   hooks.stop = &stop_on_interrupt();
   std::vector<double> percentiles = percentiles_of(extras.gates);
   percentiles.insert(percentiles.end(), extras.curve_percentiles.begin(), extras.curve_percentiles.end());
-  auto results = run_variants(assembly, variants, replications, options.jobs, percentiles, hooks);
+  auto results = simulate_plan(assembly, extras.plan, options.jobs, percentiles, hooks);
   progress.finish();
   files.recordings().finish();
   return results;
@@ -202,19 +187,7 @@ ExitCode run_assembled(Assembly& assembly, const RunOptions& options, const Extr
     remove_percentiles(extras.curve_percentiles, one.statistics.metrics);
     for (RunStatistics& kind : one.kinds) remove_percentiles(extras.curve_percentiles, kind.metrics);
   }
-  const bool complete =
-      std::all_of(runs.begin(), runs.end(), [](const ReplicationResults& one) { return one.complete; });
-  std::optional<Robustness> perturbation;
-  if (extras.perturbation && complete) perturbation = robustness_of(*extras.perturbation, runs);
-  std::optional<LocalityCheck> localities = complete ? extras.locality : std::nullopt;
-  for (std::size_t i = 0; localities && i < extras.localities.size(); ++i) {
-    const std::size_t run = runs.size() - extras.localities.size() + i;
-    localities->runs.push_back(locality_run(extras.localities[i], runs[run].statistics.metrics));
-  }
-  Result result = run_result(assembly, std::move(runs.front()));
-  result.complete = complete;
-  result.perturbation = std::move(perturbation);
-  result.locality = std::move(localities);
+  const Result result = planned_result(assembly, extras.plan, std::move(runs));
   files.commit(result, curves);
   if (options.format == "csv" || options.format == "vllm") print_left_out(assembly.workload, result, options.format);
   print_result(render(result, options.format));
@@ -235,14 +208,15 @@ ExitCode run(const RunOptions& options) {
       extras.gates.push_back(std::move(condition));
     }
   }
-  if (options.perturb) extras.perturbation = parse_perturbation(*options.perturb, problems);
+  if (options.perturb) extras.plan.perturbation = parse_perturbation(*options.perturb, problems);
   const TimelineLimits limits = timeline_limits(options.recordings, problems);
   Assembly assembly = assemble(resolve_arguments(options.arguments, options.slos, std::move(problems)));
-  plan_localities(assembly, options, extras);
+  const bool shown = options.format == "table" || options.format == "json" || !options.directory.empty();
+  if (shown && !options.fixed_locality) plan_localities(assembly, extras.plan);
   if (options.dry_run) {
     Result result = setup_result(assembly);
-    result.locality = extras.locality;
-    if (extras.perturbation) result.perturbation = Robustness{*extras.perturbation, {}};
+    result.locality = extras.plan.locality;
+    if (extras.plan.perturbation) result.perturbation = Robustness{*extras.plan.perturbation, {}};
     print_result(options.format == "json" ? to_setup_json(result) : to_setup_table(result));
     return ExitCode::ok;
   }

@@ -11,6 +11,7 @@
 #include "sim/cli/grid_arguments.hpp"
 #include "sim/cli/page_file.hpp"
 #include "sim/cli/progress.hpp"
+#include "sim/cli/simulate/sweep_points.hpp"
 #include "sim/cli/table_metrics.hpp"
 #include "sim/core/interrupt.hpp"
 #include "sim/core/printable.hpp"
@@ -28,59 +29,6 @@ namespace {
 
 constexpr std::int64_t kMostWithoutYes = 10'000;
 constexpr std::int64_t kMostShards = 1000;  // Slurm's default limit for an array (MaxArraySize)
-
-/// Identifies a sweep by its grid and its common settings.
-std::string definition_of(const PointGrid& arguments) {
-  nlohmann::ordered_json json;
-  std::vector<std::pair<std::string, std::string>> shared;
-  for (const Assignment& one : arguments.shared) shared.emplace_back(one.key, one.text.value_or("null"));
-  std::sort(shared.begin(), shared.end());
-  json["shared"] = shared;
-  for (const Axis& axis : arguments.grid.axes()) json["axes"].push_back({{"keys", axis.keys}, {"values", axis.values}});
-  return sha256_hex(json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace)).substr(0, 16);
-}
-
-/// The work of a point relative to others: requests, replications and output lengths, as far as the grid sets them.
-double size_of(const Grid& grid, std::int64_t point) {
-  double size = 1.0;
-  const std::vector<std::string> keys = grid.keys();
-  const std::vector<std::string> values = grid.values(point);
-  for (std::size_t i = 0; i < keys.size(); ++i) {
-    if (keys[i] != "workload.requests" && keys[i] != "replications" && keys[i] != "workload.output_tokens") continue;
-    size *= std::max(1.0, parse_number(values[i]).value_or(1.0));
-  }
-  return size;
-}
-
-/// The points of a shard with their sizes, the largest first; ties in the order of the grid.
-struct Schedule {
-  std::vector<std::int64_t> order;
-  std::vector<double> sizes;
-};
-
-Schedule largest_first(const Grid& grid, const Shard& shard) {
-  std::vector<std::pair<double, std::int64_t>> points;
-  for (std::int64_t i = shard.index - 1; i < grid.size(); i += shard.count) points.emplace_back(size_of(grid, i), i);
-  std::stable_sort(points.begin(), points.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
-  Schedule schedule;
-  for (const auto& [size, point] : points) {
-    schedule.order.push_back(point);
-    schedule.sizes.push_back(size);
-  }
-  return schedule;
-}
-
-Sweep new_sweep(const PointGrid& arguments, const std::optional<Shard>& shard) {
-  Sweep sweep;
-  sweep.tool_version = tool_version();
-  sweep.tool_build = tool_build();
-  sweep.definition = definition_of(arguments);
-  sweep.axes = arguments.grid.axes();
-  sweep.shard = shard;
-  sweep.points = arguments.grid.size();
-  sweep.keys = arguments.grid.keys();
-  return sweep;
-}
 
 /// `place`: " in DIR", or empty.
 std::string finished_text(const Sweep& sweep, std::int64_t stored, const std::string& place) {
@@ -117,7 +65,7 @@ class SweepRun {
     print_result(render(sweep_, options_.format, metrics_));
     if (options_.directory.empty() && sweep_.failed() == 0) return ExitCode::ok;
     const std::string place = store_ ? " in " + options_.directory : "";
-    fmt::print(stderr, "{}\n", finished_text(sweep_, stored_, printable(place)));
+    fmt::print(stderr, "{}\n", finished_text(sweep_, count_.stored, printable(place)));
     return sweep_.failed() > 0 ? ExitCode::partial : ExitCode::ok;
   }
 
@@ -129,23 +77,14 @@ class SweepRun {
                         .store = store_.get(),
                         .stop = &stop_on_interrupt(),
                         .on_progress = [&](const PointsProgress& p) { progress.update(p); }});
-    const bool all = runner.run(
-        schedule_.order, schedule_.sizes, [&](std::int64_t i) { return arguments_.point(i); },
-        [&](std::int64_t i, const PointOutcome& outcome) { take(i, outcome); });
+    const bool all = run_sweep(arguments_, schedule_, runner, sweep_, count_);
     progress.finish();
-    sweep_.sort();
     return all;
-  }
-
-  void take(std::int64_t point, const PointOutcome& outcome) {
-    ++done_;
-    stored_ += outcome.stored ? 1 : 0;
-    add_outcome(sweep_, {.point = point, .values = arguments_.grid.values(point)}, outcome);
   }
 
   [[nodiscard]] std::string kept() const {
     if (!store_) return "nothing is kept without -o DIR";
-    return fmt::format("{} of {} points are in {}; the same command continues from there", done_,
+    return fmt::format("{} of {} points are in {}; the same command continues from there", count_.done,
                        schedule_.order.size(), printable(options_.directory));
   }
 
@@ -161,8 +100,7 @@ class SweepRun {
   std::vector<std::string> metrics_;
   PageFile page_;
   std::unique_ptr<ResultStore> store_;
-  std::int64_t done_ = 0;
-  std::int64_t stored_ = 0;
+  SweepCount count_;
 };
 
 ExitCode emit_slurm(const SweepOptions& options, const PointGrid& arguments) {

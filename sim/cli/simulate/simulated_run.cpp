@@ -1,0 +1,59 @@
+#include "sim/cli/simulate/simulated_run.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "sim/study/perturb.hpp"
+#include "sim/study/what_if.hpp"
+
+namespace spillway::cli {
+namespace {
+
+std::vector<Variant> variants_of(const RunPlan& plan) {
+  std::vector<Variant> variants;
+  for (const OpScales& scales : perturbed_scales(plan.perturbation)) variants.push_back({.scales = scales});
+  for (const double locality : plan.localities) variants.push_back({.locality = locality});
+  return variants;
+}
+
+std::int64_t replications_of(const Assembly& assembly) {
+  return assembly.config.settings.get<std::int64_t>("replications");
+}
+
+}  // namespace
+
+void plan_localities(const Assembly& assembly, RunPlan& plan) {
+  const std::optional<ExpertLocality>& assumed = assembly.setup.expert_locality;
+  if (!assumed) return;
+  plan.locality = LocalityCheck{.not_run = assumed->no_effect};
+  if (!assumed->no_effect.empty()) return;
+  for (const double locality : half_and_twice(assumed->value)) plan.localities.push_back(locality);
+}
+
+std::int64_t planned_simulations(const Assembly& assembly, const RunPlan& plan) {
+  return replications_of(assembly) * std::ssize(variants_of(plan));
+}
+
+std::vector<ReplicationResults> simulate_plan(Assembly& assembly, const RunPlan& plan, int jobs,
+                                              const std::vector<double>& percentiles, const ReplicationHooks& hooks) {
+  return run_variants(assembly, variants_of(plan), replications_of(assembly), jobs, percentiles, hooks);
+}
+
+Result planned_result(const Assembly& assembly, const RunPlan& plan, std::vector<ReplicationResults> runs) {
+  const bool complete =
+      std::all_of(runs.begin(), runs.end(), [](const ReplicationResults& one) { return one.complete; });
+  std::optional<Robustness> perturbation;
+  if (plan.perturbation && complete) perturbation = robustness_of(*plan.perturbation, runs);
+  std::optional<LocalityCheck> localities = complete ? plan.locality : std::nullopt;
+  for (std::size_t i = 0; localities && i < plan.localities.size(); ++i) {
+    const std::size_t run = runs.size() - plan.localities.size() + i;
+    localities->runs.push_back(locality_run(plan.localities[i], runs[run].statistics.metrics));
+  }
+  Result result = run_result(assembly, std::move(runs.front()));
+  result.complete = complete;
+  result.perturbation = std::move(perturbation);
+  result.locality = std::move(localities);
+  return result;
+}
+
+}  // namespace spillway::cli
