@@ -184,6 +184,7 @@ Json setup() {
       .key("max_model_len_tokens", count())
       .optional("host_tier_hits",
                 list_of(Object().key("tokens", count()).key("load_ms", amount()).key("compute_ms", amount()).schema()))
+      .optional("kv_window", Object().key("tokens", count()).key("layers", count()).key("of_layers", count()).schema())
       .optional("host_cache_is_lent", flag())
       .optional("host_cache_moves_to_lender", flag())
       .optional("peer_kv_blocks", count())

@@ -104,8 +104,9 @@ void add_warnings(const Assembly& assembly, const ReplicationResults& results, s
   if (results.held_back.requests > 0 && assembly.workload.arrival != "all-at-once") {
     const RequestSource::HeldBack& held = results.held_back;
     warnings.push_back(fmt::format(
-        "{} of {} requests were sent later than they were due, {:.3g} s in the mean of these and {:.3g} s at most, "
-        "because {} were in flight; latencies count from the send",
+        "{} of {} requests were sent later than they were due (mean delay {:.3g} s, largest {:.3g} s), because {} were "
+        "in "
+        "flight. Latencies count from the send",
         held.requests, all.submitted, held.seconds / static_cast<double>(held.requests), to_seconds(held.longest),
         assembly.workload.concurrency > 0 ? fmt::format("workload.concurrency={}", assembly.workload.concurrency)
                                           : "as many as workload.concurrency allows"));

@@ -27,6 +27,7 @@ MORE = {
     "host and disk": {"workload.trace": "sharegpt-chat", "workload.requests": 100, "memory.host_cache": "4GB",
                       "memory.disk_cache": "8GB"},
     "priced": {"hardware.price_per_hour": 2.5, "hardware.power_watts": 700, "workload.requests": 20},
+    "windows": {"model": "gpt-oss-20b", "workload.requests": 20},
     "a replica goes down": {"replicas": 2, "workload.rate": 20, "workload.requests": 100,
                             "events": [{"at": "1s", "replica": 1, "event": "down"}]},
 }
