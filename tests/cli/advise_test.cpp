@@ -164,7 +164,7 @@ TEST_F(Advise, SaysWhatItPrunesAndWhatCannotRun) {
                                 "--progress", "off", "--quick"});
   ASSERT_EQ(result.code, 0) << result.err;
   EXPECT_THAT(result.out, HasSubstr("Cannot run   expert-cache"));
-  EXPECT_THAT(result.out, HasSubstr("there at once: deepspeed"));
+  EXPECT_THAT(result.out, HasSubstr("arrive at once: deepspeed"));
   EXPECT_THAT(result.out, HasSubstr("not checked for steady state"));
   EXPECT_THAT(result.out, HasSubstr("vllm serve MODEL"));
 }

@@ -91,13 +91,52 @@ TEST_F(ModelFile, ExplainSaysWhatIsModelled) {
 }
 
 // The first warning, as a screen may not have room for all. gpt-oss-20b: HfMixtures.Windows_...
-TEST_F(ModelFile, WindowsAreTheFirstWarning) {
-  const Output run = spillway({"run", "--json", "--dry-run", "model=gpt-oss-20b"});
-  ASSERT_EQ(run.code, 0) << run.err;
-  const json warnings = json::parse(run.out)["warnings"];
-  ASSERT_FALSE(warnings.empty());
-  EXPECT_THAT(warnings[0].get<std::string>(), HasSubstr("up to 2.00 times as many requests of 131072 tokens"));
-  EXPECT_EQ(std::ranges::count(warnings, warnings[0]), 1);
+TEST_F(ModelFile, WindowsThatKeepAllKvAreTheFirstWarning) {
+  for (const char* const keeps : {"engine.hybrid_kv_cache=false", "policy=sarathi", "engine.prefix_caching=true"}) {
+    const Output run = spillway({"run", "--json", "--dry-run", "model=gpt-oss-20b", keeps});
+    ASSERT_EQ(run.code, 0) << run.err;
+    const json result = json::parse(run.out);
+    EXPECT_FALSE(result["setup"].contains("kv_window")) << keeps;
+    const json warnings = result["warnings"];
+    ASSERT_FALSE(warnings.empty());
+    EXPECT_THAT(warnings[0].get<std::string>(), HasSubstr("up to 2.00 times as many requests of 131072 tokens"))
+        << keeps;
+    EXPECT_EQ(std::ranges::count(warnings, warnings[0]), 1);
+  }
+}
+
+// A token of gpt-oss-20b has 24 layers x 2 x 8 heads x 64 x 2 bytes of KV, so 1 GB holds 1,271 blocks of 16 tokens. The
+// last of k blocks is taken when all tokens but the last 2,048 have been computed: then (16 (k - 1) + 1 - 2,048 - 127)
+// / 16, rounded down k - 137, blocks have been passed in half of the layers. k - (k - 137) / 2 is at most 1,271 up to k
+// = 2,405.
+TEST_F(ModelFile, WindowsThatFreeKvLetLongerRequestsFit) {
+  const auto longest = [&](const std::string& frees) {
+    const Output run = spillway(
+        {"run", "--json", "--dry-run", "model=gpt-oss-20b", "memory.gpu_kv=1GB", "engine.hybrid_kv_cache=" + frees});
+    EXPECT_EQ(run.code, 0) << run.err;
+    return json::parse(run.out)["setup"]["max_model_len_tokens"].get<std::int64_t>();
+  };
+  EXPECT_EQ(longest("auto"), 2405 * 16);
+  EXPECT_EQ(longest("false"), 1271 * 16);
+  const Output table = spillway({"run", "--dry-run", "model=gpt-oss-20b"});
+  EXPECT_THAT(table.out, HasSubstr("12 of 24 layers free KV beyond 128 tokens"));
+  EXPECT_THAT(table.out, Not(HasSubstr("times as many requests")));
+}
+
+TEST_F(ModelFile, WindowsCannotFreeKvThatOthersHold) {
+  const auto refused = [&](const std::vector<std::string>& settings, const std::string& why) {
+    std::vector<std::string> arguments{"run", "engine.hybrid_kv_cache=true"};
+    arguments.insert(arguments.end(), settings.begin(), settings.end());
+    const Output run = spillway(arguments);
+    EXPECT_EQ(run.code, 2);
+    EXPECT_THAT(run.err, HasSubstr("engine.hybrid_kv_cache=true cannot free KV: " + why));
+  };
+  refused({"model=llama-3.1-8b"}, "llama-3.1-8b has no layers with a sliding window");
+  refused({"model=gpt-oss-20b", "policy=sarathi"}, "policy sarathi keeps all KV of its requests");
+  refused({"model=gpt-oss-20b", "policy=pie"}, "policy pie keeps all KV of its requests");
+  refused({"model=gpt-oss-20b", "engine.prefix_caching=true"}, "the prefix cache shares whole blocks of all layers");
+  refused({"model=gpt-oss-20b", "hardware=hgx-h100-8", "prefill_replicas=1", "decode_replicas=1"},
+          "KV is handed over between instances as a whole");
 }
 
 TEST_F(ModelFile, RunsFromAFileAndFromItsFolder) {
