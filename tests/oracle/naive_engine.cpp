@@ -543,8 +543,9 @@ class NaiveEngine final : public View, public NaiveReplica, private Decision {
     states_.resize(graph_.tiers.size());
     tiers_ = states_;
     window_ = config.window;
-    // Blocks that some layers have freed hold content of others, so more of them may be in use than there are.
-    if (window_) in_parts_ = config.gpu_blocks * window_->of;
+    // Blocks that some layers have freed hold content of others, so more of them may be in use than there are. Where
+    // all layers have the window, nothing but the length of requests limits their number.
+    if (window_) in_parts_ = config.gpu_blocks * 300;
     blocks_.resize(static_cast<std::size_t>((config.gpu_blocks + in_parts_).count()));
     for (int b = 0; b < static_cast<int>(blocks_.size()); ++b) free_.push_back(b);
     total_ = config.gpu_blocks;
