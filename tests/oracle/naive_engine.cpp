@@ -1849,6 +1849,7 @@ class NaiveEngine final : public View, public NaiveReplica, private Decision {
     keep_clock(times);
     // Beside attention on the CPU, the GPU attends for a sub-batch in the step of the next one.
     std::vector<Duration> step;
+    step.reserve(times.size());
     for (const IterationTime& time : times) step.push_back(time.layer);
     const auto works = [](const NaiveLinks::CpuWork& work) { return !work.empty(); };
     for (std::size_t s = 1; s < times.size() && std::ranges::any_of(on_cpu, works); ++s) {
