@@ -4,8 +4,12 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <random>
+#include <span>
 #include <vector>
+
+#include "sim/api/view.hpp"
 
 namespace spillway {
 namespace {
@@ -35,6 +39,34 @@ TEST(KvWindow, LetsLongerRequestsFitAlone) {
   EXPECT_EQ(window.longest(Blocks(5), Tokens(2), Tokens(12)), Tokens(12));
   // In one piece nothing is freed before all of it is computed.
   EXPECT_EQ((KvWindow{Tokens(2), 1, 2, Tokens(100)}.longest(Blocks(5), Tokens(2), Tokens(100))), Tokens(10));
+}
+
+/// Of an instance with a window, and nothing else.
+class WindowView final : public View {
+ public:
+  explicit WindowView(const std::optional<KvWindow>& window) {
+    window_ = window;
+    block_tokens_ = Tokens(2);
+  }
+  [[nodiscard]] RequestView request(RequestId) const override { return {}; }
+  [[nodiscard]] bool alive(RequestId) const override { return false; }
+  [[nodiscard]] RequestId last_joined() const override { return kNoRequest; }
+  [[nodiscard]] Blocks decode_growth(std::int64_t) const override { return Blocks(0); }
+  [[nodiscard]] RequestId last_decoding() const override { return kNoRequest; }
+  [[nodiscard]] bool grows_next(RequestId) const override { return false; }
+  [[nodiscard]] Tokens kept(std::int64_t) const override { return Tokens(0); }
+  [[nodiscard]] SimTime waiting_since() const override { return now(); }
+  [[nodiscard]] std::span<const KvRun> runs(const Holder&) const override { return {}; }
+  [[nodiscard]] CachedPrefix cached_prefix(RequestId) const override { return {}; }
+};
+
+// 100 tokens take 50 blocks of 2. Before the last 2 tokens are computed, floor((98 - 2 + 1) / 2) = 48 blocks have been
+// passed in one of two layers, so 24 are free. The first 2 tokens have passed nothing.
+TEST(KvWindow, LetsARequestJoinWithTheBlocksThatItHoldsAtOnce) {
+  const WindowView view(KvWindow{Tokens(2), 1, 2, Tokens(2)});
+  EXPECT_EQ(view.blocks_to_compute(Tokens(100)), Blocks(26));
+  EXPECT_EQ(view.blocks_to_compute(Tokens(2)), Blocks(1));
+  EXPECT_EQ(WindowView(std::nullopt).blocks_to_compute(Tokens(100)), Blocks(50));
 }
 
 TEST(KvWindow, CountsHalfOfTheLayersAsHalfOfTheBlocks) {
