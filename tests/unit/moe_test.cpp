@@ -60,6 +60,15 @@ TEST(ExpertLoads, PowerLaw_WhenOneGpuHoldsAll_ThenItHasAllPairs) {
   }
 }
 
+// 1,000 tokens in 8 of 128 experts are 8,000 pairs. The law with exponent 1.2 draws x from 1 to 0.8 x 1,000 with a
+// density of x^-1.2, so its mean is ((800^0.8 - 1) / 0.8) / ((1 - 800^-0.2) / 0.2) = 71.0. An expert with the smallest
+// x has about 8,000 / (128 x 71.0) = 0.88 rows, so few experts are idle. If x began at 0.01, half of them would be.
+TEST(ExpertLoads, PowerLaw_WhenTokensAreMany_ThenFewExpertsAreIdle) {
+  const RankLoad load = load_of(ExpertLoad::power_law(1.2), 1000, 8, 128, 1);
+  EXPECT_EQ(load.rows, 8000.0);
+  EXPECT_GT(load.active, 110.0);
+}
+
 // One token in 8 of 512 experts: no x exceeds 2 of a sum near 192, so each rounds to 0 of 8 pairs. In order, the first
 // 8 experts take them, which are those of one GPU.
 TEST(ExpertLoads, Ties_WhenInOrder_ThenAFewPairsFallOnOneGpu) {
