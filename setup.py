@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -30,6 +31,7 @@ class CMakeBuild(build_ext):
                      "-DSPILLWAY_TESTS=OFF", "-DSPILLWAY_BENCHMARKS=OFF", f"-DPython_EXECUTABLE={sys.executable}"]
         if not (build / "CMakeCache.txt").exists() and shutil.which("ninja"):
             configure += ["-G", "Ninja"]
+        configure += shlex.split(os.environ.get("CMAKE_ARGS", ""))
         subprocess.run(configure, check=True)
         jobs = os.environ.get("CMAKE_BUILD_PARALLEL_LEVEL", str(os.cpu_count() or 1))
         subprocess.run(["cmake", "--build", str(build), "--target", "spillway_python", "--parallel", jobs], check=True)

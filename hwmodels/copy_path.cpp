@@ -57,13 +57,13 @@ bool states_host_copies(const GpuProfile& gpu) {
 }  // namespace
 
 std::variant<CopyPath, Problem> copy_path(const ServerProfile& server, const GpuProfile& gpu, const GpuGroup& from,
-                                          const GpuGroup& to) {
+                                          const GpuGroup& to, DirectCopies direct) {
   const Topology& topology = server.topology;
   const ServerLinks links(topology);
   const auto sending = static_cast<double>(from.gpus.count);
   const auto receiving = static_cast<double>(to.gpus.count);
   const bool near = from.server == to.server;
-  if (near && server.peer && all_connected(topology, from.gpus, to.gpus)) {
+  if (near && direct == DirectCopies::allowed && server.peer && all_connected(topology, from.gpus, to.gpus)) {
     const double bandwidth = std::min(sending, receiving) * server.peer->bandwidth.value();
     return crossing(links, CopyPath::Way::peer, &GpuPaths::peer, from, to, bandwidth);
   }

@@ -19,6 +19,9 @@ struct GpuGroup {
   GpuRange gpus{};
 };
 
+/// Whether GPUs of one server may copy to each other.
+enum class DirectCopies : bool { refused, allowed };
+
 struct CopyPath {
   enum class Way : std::uint8_t {
     peer,    // directly between GPUs of one server
@@ -39,9 +42,10 @@ struct CopyPath {
 /// a group sends, or receives, an equal part. Links are positions in ServerLinks::capacities() of the server's
 /// topology, with a list for each server one after the other: server * capacities().size() + position.
 ///
-/// On one server a copy goes directly when every GPU that sends lists a peer link in common with every GPU that
-/// receives; else through the host. Between servers it crosses the network links of the GPUs: `out` at the source, `in`
-/// at the target; what joins the NICs carries all of them. The copy moves as fast as the slowest of these allows:
+/// On one server a copy goes directly when that is allowed, and every GPU that sends lists a peer link in common with
+/// every GPU that receives; else through the host. Between servers it crosses the network links of the GPUs: `out` at
+/// the source, `in` at the target; what joins the NICs carries all of them. The copy moves as fast as the slowest of
+/// these allows:
 ///   peer     peer_bandwidth of the server, for each GPU of the smaller group
 ///   host     copies to the host by each GPU of `from`, and from the host by each GPU of `to`, as the GPU's profile
 ///            states them
@@ -51,6 +55,7 @@ struct CopyPath {
 /// Returns a Problem with its fix, for the key `hardware`, when no way exists: another server, and a GPU without
 /// network links; or no figure says how fast a GPU copies to and from the host. O(GPUs^2 * links of a path).
 [[nodiscard]] std::variant<CopyPath, Problem> copy_path(const ServerProfile& server, const GpuProfile& gpu,
-                                                        const GpuGroup& from, const GpuGroup& to);
+                                                        const GpuGroup& from, const GpuGroup& to,
+                                                        DirectCopies direct = DirectCopies::allowed);
 
 }  // namespace spillway::hwmodels

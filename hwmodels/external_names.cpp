@@ -219,11 +219,13 @@ constexpr auto kMissingGpus = std::to_array<MissingGpu>({{"rtxpro6000", "NVIDIA 
 
 std::optional<std::string> gpu_of_device(std::string_view device) {
   // Names as the driver prints them: "NVIDIA GH200 480GB" (of host memory; the 144 GB board says "144G"), "NVIDIA
-  // H200", "NVIDIA H100 80GB HBM3" against "NVIDIA H100 PCIe" and "NVIDIA H100 NVL", "NVIDIA A100-SXM4-80GB", "NVIDIA
-  // A100 80GB PCIe", "NVIDIA A10", "NVIDIA A10G", "Tesla T4", "NVIDIA GeForce RTX 4090" against "... RTX 4090 D".
+  // H200", "NVIDIA B200", "NVIDIA H100 80GB HBM3" against "NVIDIA H100 PCIe" and "NVIDIA H100 NVL", "NVIDIA
+  // A100-SXM4-80GB", "NVIDIA A100 80GB PCIe", "NVIDIA A10", "NVIDIA A10G", "Tesla T4", "NVIDIA GeForce RTX 4090"
+  // against "... RTX 4090 D".
   static const std::vector<Device> kDevices{{"gh200-96gb", {"gh200"}, {"144g", "144gb", "120gb"}},
                                             {"gh200-120gb", {"gh200", "120gb"}, {}},
                                             {"h200-141gb", {"h200"}, {"nvl"}},
+                                            {"b200-180gb", {"b200"}, {}},
                                             {"h100-80gb-sxm", {"h100"}, {"pcie", "nvl", "96gb", "64gb"}},
                                             {"a100-80gb-sxm", {"a100", "sxm4", "80gb"}, {}},
                                             {"a100-80gb-pcie", {"a100", "80gb", "pcie"}, {}},

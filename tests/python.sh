@@ -14,6 +14,8 @@ python=/usr/bin/python3
 [[ -x $python ]] || python=python3
 place=$(mktemp -d)
 trap 'rm -rf "$place"' EXIT
+# As the release preset: a compiler cache then has the object files.
+export CMAKE_ARGS=-DSPILLWAY_WERROR=ON
 "$python" -m venv --system-site-packages "$place/venv"
 "$place/venv/bin/pip" install --quiet --no-build-isolation --no-deps --disable-pip-version-check .
 # Elsewhere, so that Python imports what is installed, not the sources.

@@ -46,6 +46,9 @@ struct Parameter {
   /// Whether a text that is neither one of `choices` nor a file is a name all the same, such as an id of the Hugging
   /// Face hub. Null: none is.
   bool (*accepts)(std::string_view name) = nullptr;
+  /// The one of `choices` that other programs call by this name, such as the GPU that a driver calls "NVIDIA B200";
+  /// empty: none. Null: other programs have no names for them.
+  std::string (*known_elsewhere)(std::string_view name) = nullptr;
   /// What to do about a text that is no name; empty: nothing is known of it. Null: of no text.
   std::string (*advice)(std::string_view name) = nullptr;
   bool takes_list = false;     // the value itself is a list: its commas do not separate values of a sweep

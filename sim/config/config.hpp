@@ -22,9 +22,10 @@ struct ConfigNames {
   std::vector<std::string> models;
   std::vector<std::string> hardware;
   std::vector<std::string> engines;
-  // Parameter::accepts and Parameter::advice of these keys; null: none.
+  // Parameter::accepts, known_elsewhere and advice of these keys; null: none.
   bool (*accepts_model)(std::string_view name) = nullptr;
   std::string (*advice_on_model)(std::string_view name) = nullptr;
+  std::string (*hardware_known_elsewhere)(std::string_view name) = nullptr;
   std::string (*advice_on_hardware)(std::string_view name) = nullptr;
 };
 

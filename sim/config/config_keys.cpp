@@ -143,7 +143,8 @@ void add_engine(std::vector<Parameter>& table, const std::vector<std::string>& e
   table.push_back(
       choice("engine.hybrid_kv_cache", "auto", {"auto", "true", "false"},
              "Layers with a sliding window free the KV that no later token attends to; auto: where the policy's engine "
-             "does so, all KV is on the GPU, and there is no prefix cache",
+             "does so, all KV is on the GPU, and there is no prefix cache; true: no prefix cache where "
+             "engine.prefix_caching is auto",
              "vLLM's hybrid KV cache manager (--disable-hybrid-kv-cache-manager); auto is Spillway's, because freed "
              "blocks of shared prefixes are not modelled"));
   table.push_back(
@@ -542,8 +543,10 @@ std::vector<Parameter> config_parameters(const ConfigNames& names, const std::ve
   model.advice = names.advice_on_model;
   table.push_back(std::move(model));
   table.push_back(name_or_file("hardware", "h100-80gb-sxm", names.hardware,
-                               "GPU or server: a name or a file; with a GPU, the run uses tensor_parallel of them",
+                               "GPU or server: a name, also as nvidia-smi prints it, or a file; with a GPU, the run "
+                               "uses tensor_parallel of them",
                                "Spillway: by default the GPU whose profile has the most measurements"));
+  table.back().known_elsewhere = names.hardware_known_elsewhere;
   table.back().advice = names.advice_on_hardware;
   table.push_back({.name = "hardware.price_per_hour",
                    .type = ParameterType::text,

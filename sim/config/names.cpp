@@ -69,7 +69,12 @@ NameMatch match_value(const Parameter& parameter, const std::string& text) {
       parameter.type == ParameterType::choice || (parameter.type == ParameterType::text && !parameter.choices.empty());
   if (!names) return {};
   if (parameter.type == ParameterType::text && is_file(parameter, text)) return {};
-  return match_name(text, parameter.choices, takes_names(parameter) ? Abbreviations::allowed : Abbreviations::refused);
+  NameMatch match =
+      match_name(text, parameter.choices, takes_names(parameter) ? Abbreviations::allowed : Abbreviations::refused);
+  if (match.name.empty() && match.several.empty() && parameter.known_elsewhere != nullptr) {
+    match.name = parameter.known_elsewhere(text);
+  }
+  return match;
 }
 
 }  // namespace

@@ -26,8 +26,9 @@ enum class Abbreviations : bool { refused, allowed };
 [[nodiscard]] NameMatch match_name(std::string_view written, std::span<const std::string> names,
                                    Abbreviations abbreviations);
 
-/// The value of a key as its descriptor has it: `text` itself, unless it stands for one other of the key's names. Files
-/// and folders stay. Keys that choose among settings, not names, take no abbreviations.
+/// The value of a key as its descriptor has it: `text` itself, unless it stands for one other of the key's names, or
+/// other programs call one of them so. Files and folders stay. Keys that choose among settings, not names, take no
+/// abbreviations.
 [[nodiscard]] std::string resolved_name(const Parameter& parameter, const std::string& text);
 /// "can mean a, b or c" for a text that stands for several names of the key; empty otherwise.
 [[nodiscard]] std::string ambiguity(const Parameter& parameter, const std::string& text);

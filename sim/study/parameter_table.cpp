@@ -14,6 +14,7 @@ std::vector<Parameter> parameter_table() {
        .engines = hwmodels::engine_names(),
        .accepts_model = [](std::string_view name) { return hwmodels::llm_of_hub_id(name).has_value(); },
        .advice_on_model = hwmodels::advice_on_hub_id,
+       .hardware_known_elsewhere = [](std::string_view name) { return hwmodels::gpu_of_device(name).value_or(""); },
        .advice_on_hardware = hwmodels::advice_on_gpu},
       traces::workload_parameters());
 }

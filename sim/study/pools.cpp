@@ -94,7 +94,8 @@ class WayFinder {
     if (!hardware_.server || (same_server && wanted_ == "network")) return stated_network();
     const hwmodels::GpuGroup source{0, {first_gpu(from), gpus_}};
     const hwmodels::GpuGroup target{same_server ? 0 : 1, {first_gpu(to), gpus_}};
-    const auto found = hwmodels::copy_path(*hardware_.server, hardware_.gpu, source, target);
+    const auto direct = wanted_ == "pcie" ? hwmodels::DirectCopies::refused : hwmodels::DirectCopies::allowed;
+    const auto found = hwmodels::copy_path(*hardware_.server, hardware_.gpu, source, target, direct);
     if (const auto* const path = std::get_if<hwmodels::CopyPath>(&found)) return along(*path);
     // A server whose file knows of no network has the one of the keys.
     if (!same_server) return stated_network();
@@ -119,7 +120,7 @@ class WayFinder {
     if (path.way == Way::network) {
       return stated ? stated_network() : HandoverLink{"network", network_launch(), path.bandwidth, path.crossings};
     }
-    if (path.way == Way::peer && wanted_ != "pcie") {
+    if (path.way == Way::peer) {
       return {"nvlink", round_seconds(hardware_.server->peer->launch_seconds), path.bandwidth, path.crossings};
     }
     if (wanted_ == "nvlink") {
@@ -127,10 +128,7 @@ class WayFinder {
                         "use handover.link=auto, pcie or network");
     }
     hardware_.gpu.need({"h2d_bandwidth", "d2h_bandwidth", "h2d_launch", "d2h_launch"}, "a hand-over over PCIe");
-    const Duration launch = round_seconds(hardware_.gpu.d2h.launch_seconds);
-    if (path.way == Way::host) return {"pcie", launch, path.bandwidth, path.crossings};
-    const BytesPerSecond each = std::min(hardware_.gpu.d2h.bandwidth, hardware_.gpu.h2d.bandwidth);
-    return {"pcie", launch, BytesPerSecond(each.value() * static_cast<double>(gpus_))};
+    return {"pcie", round_seconds(hardware_.gpu.d2h.launch_seconds), path.bandwidth, path.crossings};
   }
 
   const hwmodels::Hardware& hardware_;

@@ -138,6 +138,20 @@ TEST_F(ClusterCli, PoolsHandOverEveryAnswer) {
   EXPECT_THAT(read_file(file("r.csv")), HasSubstr(",0,1\n"));
 }
 
+// GPUs with NVLink that are told to go over the host: its DRAM carries every byte out and in. Each of 300 hand-overs ends
+// at a whole nanosecond, in which a GPU moves 50 bytes.
+TEST_F(ClusterCli, KvOverPcieCrossesTheHost) {
+  const json pools =
+      run({"prefill_replicas=1", "decode_replicas=1", "workload.rate=10", "hardware=hgx-h100-8", "handover.link=pcie"});
+  const double bytes = pools["metrics"]["handed_over_bytes"]["value"];
+  EXPECT_GT(bytes, 0.0);
+  std::map<std::string, double> moved;
+  for (const json& link : pools["links"]) moved[link["link"]] = link["moved_bytes"];
+  EXPECT_NEAR(moved.at("host-dram out"), bytes, 15e3);
+  EXPECT_NEAR(moved.at("host-dram in"), bytes, 15e3);
+  EXPECT_EQ(moved.at("nvlink-0 out"), 0.0);
+}
+
 TEST_F(ClusterCli, BadClustersAreRefused) {
   refused({"replicas=20", "hardware=hgx-h100-8", "servers=2"},
           {"20 replicas on 1 GPU each need 3 servers of 8 GPUs", "give servers=3, or at most replicas=16"});

@@ -233,6 +233,7 @@ TEST(Explain, UnknownNamesAndGroupsSuggest) {
   EXPECT_THAT(fix("h10"), HasSubstr("did you mean \"h100-80gb-sxm\"?"));
   EXPECT_THAT(fix("g5.4xlrage"), HasSubstr("did you mean \"g5.4xlarge\"?"));
   EXPECT_THAT(fix("grac"), HasSubstr("did you mean \"grace-480gb\"?"));
+  EXPECT_THAT(fix("RTX PRO 6000"), HasSubstr("no profile of the NVIDIA RTX PRO 6000 is bundled. Measure with "));
   EXPECT_EQ(fix("a100"), "write one of these names");
   EXPECT_THAT(fix("g5"), HasSubstr("explain one of the GPUs and servers g5.16xlarge, g5.2xlarge, "));
   for (const char* group : {"memory", "memory.", "memory.*"}) EXPECT_THAT(fix(group), HasSubstr("memory.gpu_kv, "));
@@ -243,6 +244,11 @@ TEST(Explain, UnknownNamesAndGroupsSuggest) {
 }
 
 class ExplainCommand : public CliTest {};
+TEST(Explain, GpusByTheNamesOfTheirDrivers) {
+  EXPECT_EQ(cli::explanation("NVIDIA H100 80GB HBM3"), cli::explanation("h100-80gb-sxm"));
+  EXPECT_THAT(cli::explanation("NVIDIA B200"), testing::StartsWith("b200-180gb (GPU)\n"));
+}
+
 TEST_F(ExplainCommand, PrintsTheExplanationAndFailsForUnknownNames) {
   EXPECT_EQ(spillway({"explain", "vllm"}).out, cli::explanation("vllm"));
   const Output unknown = spillway({"explain", "vlm"});

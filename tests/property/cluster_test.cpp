@@ -131,7 +131,7 @@ TEST_P(Cluster, IsThatOfPlainEnginesBehindAPlainRouter) {
   std::uint64_t seed = 0;
   for (const PolicyInfo* const policy : PolicyRegistry::instance().all()) {
     const WholeModel model = WholeModel::of(*policy);
-    for (std::uint64_t i = 0; i < random_cases(100); ++i) {
+    for (std::uint64_t i = 0; i < random_cases(50); ++i) {
       ++seed;
       SCOPED_TRACE(policy->name + " seed " + std::to_string(seed));
       Case drawn;
@@ -176,7 +176,7 @@ TEST_P(Cluster, WhoseReplicasGoDownIsThatOfPlainEngines) {
       lost += lost_now;
     }
   }
-  EXPECT_GT(lost, 0);
+  EXPECT_GT(lost, more_than(0));
 }
 
 TEST_P(Cluster, OfOneReplicaRunsAsWithoutARouter) {

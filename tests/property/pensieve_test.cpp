@@ -59,10 +59,10 @@ TEST(Pensieve, MatchesTheNaiveEngine) {
   const Seen seen = match_naive(*PolicyRegistry::instance().find("pensieve"), 6000);
   EXPECT_GT(seen.to_gpu, Bytes(0));
   EXPECT_GT(seen.to_host, Bytes(0));
-  EXPECT_GT(seen.found, 0);
-  EXPECT_GT(seen.on_host, 0);
-  EXPECT_GT(seen.recomputed, 0);
-  EXPECT_GT(seen.suspensions, 0.0);
+  EXPECT_GT(seen.found, more_than(0));
+  EXPECT_GT(seen.on_host, more_than(0));
+  EXPECT_GT(seen.recomputed, more_than(0));
+  EXPECT_GT(seen.suspensions, more_than(0));
   EXPECT_EQ(seen.unfinished, 0);
 }
 
@@ -74,8 +74,8 @@ TEST(Pensieve, MatchesTheNaiveEngineUnderEveryScheduler) {
     const Seen seen = match_naive(*policy, policy->suspends ? 6000 : 1000);
     if (HasFailure()) return;
     EXPECT_GT(seen.to_gpu, Bytes(0));
-    EXPECT_GT(seen.on_host, 0);
-    EXPECT_GT(seen.recomputed, 0);
+    EXPECT_GT(seen.on_host, more_than(0));
+    EXPECT_GT(seen.recomputed, more_than(0));
     EXPECT_EQ(seen.suspensions > 0.0, policy->preempts);
     EXPECT_EQ(seen.unfinished, 0);
     ++schedulers;
@@ -90,11 +90,11 @@ TEST(Pensieve, MatchesTheNaiveEngineOverStreamedWeights) {
     for (const char* scheduler : {"pensieve", "sarathi"}) {
       SCOPED_TRACE("weights of " + weights->name + " under " + scheduler);
       const PolicyInfo& composed = registry.with_weights(*registry.find("pensieve", scheduler), weights->name);
-      const Seen seen = match_naive(composed, 1000);
+      const Seen seen = match_naive(composed, 400);
       if (HasFailure()) return;
       EXPECT_GT(seen.to_gpu, Bytes(0));
-      EXPECT_GT(seen.on_host, 0);
-      EXPECT_GT(seen.suspensions, 0.0);
+      EXPECT_GT(seen.on_host, more_than(0));
+      EXPECT_GT(seen.suspensions, more_than(0));
       EXPECT_EQ(seen.unfinished, 0);
     }
   }

@@ -188,7 +188,6 @@ TEST(Refusals, AreSentOnOrCounted) {
     failures += fails ? 1 : 0;
     ++cases;
   }
-  const auto more_than = [](std::uint64_t count) { return static_cast<std::int64_t>(random_cases(count)); };
   EXPECT_GT(cases, more_than(200));
   EXPECT_GT(refused, more_than(100));
   EXPECT_GT(rerouted, more_than(400));
@@ -242,7 +241,6 @@ TEST(Refusals, OfPromptsAndAnswers) {
     }
     rerouted_answers += rerouted;
   }
-  const auto more_than = [](std::uint64_t count) { return static_cast<std::int64_t>(random_cases(count)); };
   EXPECT_GT(rerouted_prompts, more_than(20));
   EXPECT_GT(rerouted_answers, more_than(50));
 }

@@ -71,8 +71,8 @@ Seen match_naive(const std::string& name, const Retention& retention, std::uint6
     const auto& layers = fast.result.statistics.engine.layers;
     seen.resized += layers && layers->changes.size() > 1 ? 1 : 0;
   }
-  EXPECT_GT(seen.hits, 0);
-  EXPECT_GT(seen.otherwise, 0);
+  EXPECT_GT(seen.hits, more_than(0));
+  EXPECT_GT(seen.otherwise, more_than(0));
   return seen;
 }
 

@@ -79,8 +79,8 @@ std::string stem(const std::string& path) { return path.substr(0, path.rfind('.'
 
 /// The rooms of sim/ in the order of the data flow: each may include the rooms before it. core/ has two floors: basics
 /// for all rooms (units, errors, text), and the vocabulary of a simulation (events, random streams, requests).
-const std::vector<std::string> kRooms{"base", "io",      "vocabulary", "api",   "config", "kv",
-                                      "exec", "metrics", "engine",     "study", "report", "cli"};
+const std::vector<std::string> kRooms{"base",    "io",     "vocabulary", "api",    "config", "kv",    "exec",
+                                      "metrics", "engine", "study",      "report", "cli",    "python"};
 
 std::string room_of(const std::string& path) {
   const std::set<std::string> vocabulary{"sim/core/event_queue", "sim/core/random", "sim/core/request",

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "sim/exec/executor.hpp"
+#include "tests/support/empty_view.hpp"
 #include "tests/unit/policy_test.hpp"
 
 namespace spillway {
@@ -147,26 +148,13 @@ class ExpertBench {
    private:
     ExpertBench& bench_;
   };
-  class NoView final : public View {
-   public:
-    [[nodiscard]] RequestView request(RequestId) const override { return {}; }
-    [[nodiscard]] bool alive(RequestId) const override { return false; }
-    [[nodiscard]] RequestId last_joined() const override { return kNoRequest; }
-    [[nodiscard]] Blocks decode_growth(std::int64_t) const override { return {}; }
-    [[nodiscard]] RequestId last_decoding() const override { return kNoRequest; }
-    [[nodiscard]] bool grows_next(RequestId) const override { return false; }
-    [[nodiscard]] SimTime waiting_since() const override { return {}; }
-    [[nodiscard]] std::span<const KvRun> runs(const Holder&) const override { return {}; }
-    [[nodiscard]] Tokens kept(std::int64_t) const override { return {}; }
-    [[nodiscard]] CachedPrefix cached_prefix(RequestId) const override { return {}; }
-  };
 
   const PolicyInfo& info_;
   Settings settings_;
   Deployment deployment_;
   Layout layout_;
   TierGraph graph_{};
-  NoView view_;
+  EmptyView view_;
   std::unique_ptr<LayerPolicy> layers_;
   LayerRule* rule_ = nullptr;  // of the last iteration
   Observer observer_{*this};

@@ -20,6 +20,7 @@ TEST(ExternalNames, DevicesAsTheDriverCallsThem) {
   EXPECT_EQ(gpu_of_device("NVIDIA GeForce RTX 4090"), "rtx4090-24gb");
   EXPECT_EQ(gpu_of_device("NVIDIA H100 80GB HBM3"), "h100-80gb-sxm");
   EXPECT_EQ(gpu_of_device("NVIDIA H200"), "h200-141gb");
+  EXPECT_EQ(gpu_of_device("NVIDIA B200"), "b200-180gb");
   EXPECT_EQ(gpu_of_device("NVIDIA A100-SXM4-80GB"), "a100-80gb-sxm");
   EXPECT_EQ(gpu_of_device("NVIDIA A100 80GB PCIe"), "a100-80gb-pcie");
   EXPECT_EQ(gpu_of_device("NVIDIA GH200 480GB"), "gh200-96gb");

@@ -5,11 +5,11 @@
 #include <algorithm>
 #include <cstdint>
 #include <optional>
-#include <random>
-#include <span>
 #include <vector>
 
 #include "sim/api/view.hpp"
+#include "tests/oracle/random_case.hpp"
+#include "tests/support/empty_view.hpp"
 
 namespace spillway {
 namespace {
@@ -42,29 +42,21 @@ TEST(KvWindow, LetsLongerRequestsFitAlone) {
 }
 
 /// Of an instance with a window, and nothing else.
-class WindowView final : public View {
+class WindowView final : public EmptyView {
  public:
   explicit WindowView(const std::optional<KvWindow>& window) {
     window_ = window;
     block_tokens_ = Tokens(2);
   }
-  [[nodiscard]] RequestView request(RequestId) const override { return {}; }
-  [[nodiscard]] bool alive(RequestId) const override { return false; }
-  [[nodiscard]] RequestId last_joined() const override { return kNoRequest; }
-  [[nodiscard]] Blocks decode_growth(std::int64_t) const override { return Blocks(0); }
-  [[nodiscard]] RequestId last_decoding() const override { return kNoRequest; }
-  [[nodiscard]] bool grows_next(RequestId) const override { return false; }
-  [[nodiscard]] Tokens kept(std::int64_t) const override { return Tokens(0); }
-  [[nodiscard]] SimTime waiting_since() const override { return now(); }
-  [[nodiscard]] std::span<const KvRun> runs(const Holder&) const override { return {}; }
-  [[nodiscard]] CachedPrefix cached_prefix(RequestId) const override { return {}; }
 };
 
 // 100 tokens take 50 blocks of 2. Before the last 2 tokens are computed, floor((98 - 2 + 1) / 2) = 48 blocks have been
-// passed in one of two layers, so 24 are free. The first 2 tokens have passed nothing.
+// passed in one of two layers, so 24 are free. For 6 tokens it is floor((4 - 2 + 1) / 2) = 1, half of which is no whole
+// block; the last piece would pass a second one. The first 2 tokens have passed nothing.
 TEST(KvWindow, LetsARequestJoinWithTheBlocksThatItHoldsAtOnce) {
   const WindowView view(KvWindow{Tokens(2), 1, 2, Tokens(2)});
   EXPECT_EQ(view.blocks_to_compute(Tokens(100)), Blocks(26));
+  EXPECT_EQ(view.blocks_to_compute(Tokens(6)), Blocks(3));
   EXPECT_EQ(view.blocks_to_compute(Tokens(2)), Blocks(1));
   EXPECT_EQ(WindowView(std::nullopt).blocks_to_compute(Tokens(100)), Blocks(50));
 }
@@ -101,25 +93,22 @@ TEST(KvWindows, SumOverContextsThatStepTogether) {
 
 // Random contexts that come, step together and go, each looked at by itself.
 TEST(KvWindows, AreTheSumOverEachContext) {
-  std::mt19937 dice(1);
-  const auto draw = [&dice](std::int64_t low, std::int64_t high) {
-    return std::uniform_int_distribution<std::int64_t>(low, high)(dice);
-  };
+  oracle::Dice dice(1);
   for (int number = 0; number < 1000; ++number) {
-    const Tokens block(draw(1, 16));
-    const std::int64_t layers = draw(2, 12);
-    const KvWindow window{Tokens(draw(1, 200)), draw(1, layers - 1), layers, Tokens(1)};
+    const Tokens block(dice.between(1, 16));
+    const std::int64_t layers = dice.between(2, 12);
+    const KvWindow window{Tokens(dice.between(1, 200)), dice.between(1, layers - 1), layers, Tokens(1)};
     KvWindows windows(window, block);
     std::vector<Tokens> contexts;
     Blocks freed;
     for (int i = 0; i < 200; ++i) {
-      const std::int64_t what = draw(0, 9);
+      const std::int64_t what = dice.between(0, 9);
       if (what == 0) {
-        contexts.emplace_back(draw(0, 400));
+        contexts.emplace_back(dice.between(0, 400));
         windows.change(Tokens(0), contexts.back());
         windows.start(contexts.back());
       } else if (what == 1 && !contexts.empty()) {
-        const auto at = contexts.begin() + draw(0, std::ssize(contexts) - 1);
+        const auto at = contexts.begin() + dice.between(0, std::ssize(contexts) - 1);
         windows.stop(*at);
         windows.change(*at, Tokens(0));
         contexts.erase(at);

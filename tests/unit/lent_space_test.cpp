@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "policies/parts/lent_tensors.hpp"
+#include "tests/support/empty_view.hpp"
 
 namespace spillway {
 namespace {
@@ -16,7 +17,7 @@ namespace {
 constexpr TierId kLender{2};
 
 /// Requests that hold blocks in one place each, outside the batch unless said otherwise. A move is over at once.
-class Desk final : public View, public Placement {
+class Desk final : public EmptyView, public Placement {
  public:
   /// GPU, host, lender.
   Desk(std::int64_t host, std::int64_t lent) : states_{{state(100), state(host), state(lent)}} { tiers_ = states_; }
@@ -74,13 +75,6 @@ class Desk final : public View, public Placement {
             .held = requests_.at(id.serial).front().blocks};
   }
   [[nodiscard]] bool alive(RequestId id) const override { return requests_.contains(id.serial); }
-  [[nodiscard]] RequestId last_joined() const override { return kNoRequest; }
-  [[nodiscard]] Blocks decode_growth(std::int64_t) const override { return Blocks(0); }
-  [[nodiscard]] RequestId last_decoding() const override { return kNoRequest; }
-  [[nodiscard]] bool grows_next(RequestId) const override { return false; }
-  [[nodiscard]] Tokens kept(std::int64_t) const override { return Tokens(0); }
-  [[nodiscard]] SimTime waiting_since() const override { return now(); }
-  [[nodiscard]] CachedPrefix cached_prefix(RequestId) const override { return {}; }
 
  private:
   static TierState state(std::int64_t blocks) { return {Blocks(blocks), Blocks(blocks), Blocks(100)}; }

@@ -107,6 +107,15 @@ TEST(Names, AConfigurationHasTheFullNames) {
   EXPECT_EQ(config.key("hardware").text, "h100-80gb-sxm") << "and so has the result";
 }
 
+TEST(Names, AGpuMayHaveTheNameThatItsDriverPrints) {
+  const auto hardware = [](const std::string& name) {
+    return resolve_config(parameter_table(), given({"hardware=" + name}), {}).settings.get<std::string>("hardware");
+  };
+  EXPECT_EQ(hardware("NVIDIA H100 80GB HBM3"), "h100-80gb-sxm");
+  EXPECT_EQ(hardware("NVIDIA B200"), "b200-180gb");
+  EXPECT_THROW(hardware("NVIDIA H100 NVL"), ConfigError) << "another board";
+}
+
 Problem problem_of(const std::string& argument) {
   try {
     static_cast<void>(resolve_config(parameter_table(), given({argument}), {}));

@@ -6,6 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "tests/support/empty_view.hpp"
+
 namespace spillway {
 namespace {
 
@@ -13,21 +15,12 @@ const Holder kTalk = holder_of_conversation(3);
 constexpr TierId kPeer{2};
 
 /// Shows the runs of one conversation, and nothing else.
-class RunsView final : public View {
+class RunsView final : public EmptyView {
  public:
   explicit RunsView(std::vector<KvRun> runs) : runs_(std::move(runs)) {}
   [[nodiscard]] std::span<const KvRun> runs(const Holder& holder) const override {
     return holder == kTalk ? std::span<const KvRun>(runs_) : std::span<const KvRun>();
   }
-  [[nodiscard]] RequestView request(RequestId) const override { return {}; }
-  [[nodiscard]] bool alive(RequestId) const override { return false; }
-  [[nodiscard]] RequestId last_joined() const override { return kNoRequest; }
-  [[nodiscard]] Blocks decode_growth(std::int64_t) const override { return Blocks(0); }
-  [[nodiscard]] RequestId last_decoding() const override { return kNoRequest; }
-  [[nodiscard]] bool grows_next(RequestId) const override { return false; }
-  [[nodiscard]] Tokens kept(std::int64_t) const override { return Tokens(0); }
-  [[nodiscard]] SimTime waiting_since() const override { return now(); }
-  [[nodiscard]] CachedPrefix cached_prefix(RequestId) const override { return {}; }
 
  private:
   std::vector<KvRun> runs_;

@@ -297,6 +297,12 @@ TEST(CopyPath, BetweenIslands_GoesThroughTheHost) {
   wide["links"][2].erase("both");
   EXPECT_DOUBLE_EQ(Machine(wide).path({0, {0, 1}}, {0, {2, 2}}).bandwidth.value(), 40e9);
   EXPECT_DOUBLE_EQ(Machine(wide).path({0, {0, 2}}, {0, {3, 1}}).bandwidth.value(), 50e9);
+  // Joined GPUs that are not to copy to each other: out and in over switch-0 (1, 0), and DRAM (4) twice. 10 GB/s in.
+  const CopyPath refused =
+      std::get<CopyPath>(copy_path(machine.server, machine.gpu, {0, {0, 1}}, {0, {1, 1}}, DirectCopies::refused));
+  EXPECT_EQ(refused.way, CopyPath::Way::host);
+  EXPECT_EQ(shares(refused), (Shares{{0, 1.0}, {1, 1.0}, {4, 2.0}}));
+  EXPECT_DOUBLE_EQ(refused.bandwidth.value(), 10e9);
   // Joined GPUs of a server without direct copies.
   Machine none;
   none.server.peer.reset();

@@ -3,6 +3,7 @@
 
 #include "policies/parts/token_counters.hpp"
 #include "policies/parts/token_pool.hpp"
+#include "tests/support/empty_view.hpp"
 #include "tests/unit/policy_test.hpp"
 
 namespace spillway {
@@ -11,23 +12,14 @@ namespace {
 using oracle::Dice;
 
 /// A view of an instance in which every request is alive.
-class PlainView final : public View {
+class PlainView final : public EmptyView {
  public:
   PlainView(std::int64_t gpu_blocks, std::int64_t block_tokens) {
     tiers_ = {&gpu_, 1};
     gpu_ = TierState{Blocks(gpu_blocks), Blocks(gpu_blocks), Blocks(gpu_blocks)};
     block_tokens_ = Tokens(block_tokens);
   }
-  [[nodiscard]] RequestView request(RequestId) const override { return {}; }
   [[nodiscard]] bool alive(RequestId) const override { return true; }
-  [[nodiscard]] RequestId last_joined() const override { return kNoRequest; }
-  [[nodiscard]] RequestId last_decoding() const override { return kNoRequest; }
-  [[nodiscard]] Blocks decode_growth(std::int64_t) const override { return {}; }
-  [[nodiscard]] bool grows_next(RequestId) const override { return false; }
-  [[nodiscard]] SimTime waiting_since() const override { return now(); }
-  [[nodiscard]] CachedPrefix cached_prefix(RequestId) const override { return {}; }
-  [[nodiscard]] std::span<const KvRun> runs(const Holder&) const override { return {}; }
-  [[nodiscard]] Tokens kept(std::int64_t) const override { return {}; }
 
  private:
   TierState gpu_;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <iterator>
+#include <optional>
 #include <set>
 
 #include "hwmodels/catalog.hpp"
@@ -215,6 +216,8 @@ std::string members_of(const std::string& group) {
 /// Reports an unknown name with "did you mean", or with the members of a group.
 [[noreturn]] void refuse(const std::string& name) {
   const std::string members = members_of(name.substr(0, name.find_last_not_of(".*") + 1) + ".");
+  const std::string advice = hwmodels::advice_on_gpu(name);
+  if (!advice.empty()) throw ConfigError(fmt::format("unknown name \"{}\"", name), "explain " + name, advice);
   const std::string fix = members.empty() ? suggestion(name, explainable_names()) : members;
   throw ConfigError(fmt::format("unknown name \"{}\"", name), "explain " + name,
                     fix + fmt::format("spillway list {} prints the names", fmt::join(list_kinds(), "|")));
@@ -302,8 +305,10 @@ std::string explanation(const std::string& name) {
     throw ConfigError(fmt::format("\"{}\" can mean {}", name, fmt::join(match.several, ", ")), "explain " + name,
                       "write one of these names");
   }
-  if (match.name.empty()) refuse(name);
-  return explanation_of(match.name);
+  if (!match.name.empty()) return explanation_of(match.name);
+  const std::optional<std::string> gpu = hwmodels::gpu_of_device(name);
+  if (!gpu) refuse(name);
+  return explanation_of(*gpu);
 }
 
 ExitCode explain(const std::string& name) {
