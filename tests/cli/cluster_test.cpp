@@ -138,8 +138,8 @@ TEST_F(ClusterCli, PoolsHandOverEveryAnswer) {
   EXPECT_THAT(read_file(file("r.csv")), HasSubstr(",0,1\n"));
 }
 
-// GPUs with NVLink that are told to go over the host: its DRAM carries every byte out and in. Each of 300 hand-overs ends
-// at a whole nanosecond, in which a GPU moves 50 bytes.
+// GPUs with NVLink that are told to go over the host: its DRAM carries every byte out and in. Each of 300 hand-overs
+// ends at a whole nanosecond, in which a GPU moves 50 bytes.
 TEST_F(ClusterCli, KvOverPcieCrossesTheHost) {
   const json pools =
       run({"prefill_replicas=1", "decode_replicas=1", "workload.rate=10", "hardware=hgx-h100-8", "handover.link=pcie"});
