@@ -24,9 +24,9 @@ LayerPlan layer_plan(const LlmModel& llm) {
   return plan;
 }
 
-void refuse_without_all_reduce(std::string_view gpu, std::int64_t tensor_parallel) {
+void refuse_without_all_reduce(std::string_view gpu) {
   throw ConfigError(
-      fmt::format("{} has no figures for all-reduce, which tensor_parallel={} needs", gpu, tensor_parallel),
+      fmt::format("{} has no figures for all-reduce, which several GPUs need", gpu),
       "tensor_parallel", "use tensor_parallel=1, or a profile with all_reduce_latency and all_reduce_bandwidth");
 }
 

@@ -63,7 +63,7 @@ struct LayerPlan {
 };
 [[nodiscard]] LayerPlan layer_plan(const LlmModel& llm);
 
-/// Throws ConfigError: tensor_parallel needs all-reduce figures, which the profile lacks.
-[[noreturn]] void refuse_without_all_reduce(std::string_view gpu, std::int64_t tensor_parallel);
+/// Throws ConfigError: the GPUs of a replica need all-reduce figures, which the profile lacks.
+[[noreturn]] void refuse_without_all_reduce(std::string_view gpu);
 
 }  // namespace spillway::hwmodels

@@ -681,7 +681,7 @@ std::unique_ptr<ExecutionModel> make_fitted_model(const GpuProfile& gpu, const L
     throw ConfigError({no_expert_kernels(gpu, llm, experts.kernel)});
   }
   if (parallelism.gpus() > 1 && !reduction_of(gpu.fitted, engine) && !gpu.all_reduce) {
-    refuse_without_all_reduce(gpu.file.name, parallelism.gpus());
+    refuse_without_all_reduce(gpu.file.name);
   }
   if (!gpu.fitted.elementwise) gpu.need({"kernel_overhead"}, "the time of elementwise kernels");
   if (llm.latent) {

@@ -103,7 +103,7 @@ LayerExchange::LayerExchange(const GpuProfile& gpu, const LlmModel& llm, const P
     if (fit != nullptr) model = fit->model;
     model.ranks = ranks;
     if (fit == nullptr) {
-      if (!gpu.all_reduce) refuse_without_all_reduce(gpu.file.name, ranks);
+      if (!gpu.all_reduce) refuse_without_all_reduce(gpu.file.name);
       model.copies = backend == ExchangeBackend::nccl ? ExchangeCopies::all_gpus : ExchangeCopies::per_gpu;
       model.backend = backend;
       model.step = kind;

@@ -301,7 +301,7 @@ std::unique_ptr<ExecutionModel> make_roofline(const GpuProfile& gpu, const LlmMo
             "decode_attention_efficiency", "prefill_attention_efficiency", "kernel_overhead", "attention_overhead"},
            "latency_model=roofline");
   if (parallelism.gpus() > 1 && !gpu.all_reduce) {
-    refuse_without_all_reduce(gpu.file.name, parallelism.gpus());
+    refuse_without_all_reduce(gpu.file.name);
   }
   return std::make_unique<Roofline>(gpu, llm, engine, parallelism, kv_dtype_bytes, scales, experts);
 }

@@ -504,7 +504,7 @@ TEST(FittedModel, Make_WhenAKernelIsMissing_ThenNamesIt) {
   gpu = fitted_gpu();
   gpu.all_reduce.reset();
   EXPECT_EQ(error(gpu), "no ConfigError");
-  EXPECT_THAT(error(gpu, 2), HasSubstr("test-gpu has no figures for all-reduce, which tensor_parallel=2 needs"));
+  EXPECT_THAT(error(gpu, 2), HasSubstr("test-gpu has no figures for all-reduce, which several GPUs need"));
   EXPECT_THAT(error(gpu, 3), HasSubstr("tensor_parallel=3 does not split test-llm"));
 }
 

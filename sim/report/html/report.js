@@ -395,6 +395,16 @@
   const settingsOf = (one) => Object.entries(one.settings).filter(([key, text]) => key !== 'tensor_parallel' || text !== '1')
       .map(([key, text]) => `${key}=${text}`).join(' ') || 'as given';
   const perGpu = (one) => one.capacity_requests_per_s / one.gpus;
+  /// "neo, fastdecode: why", one line for each reason. A reason that names its own policy is equal to one that names another.
+  const byReason = (configurations) => {
+    const names = new Map();
+    for (const one of configurations) {
+      const name = short(one.configuration);
+      const reason = one.reason.replaceAll(`policy ${name}`, 'the policy');
+      names.set(reason, [...(names.get(reason) || []), name]);
+    }
+    return [...names].map(([reason, own]) => `${own.join(', ')}: ${reason}`);
+  };
   const rest = (r) => {
     const of = (standing) => r.configurations.filter((one) => one.standing === standing);
     return [
@@ -403,8 +413,7 @@
           of('pruned').map((one) => [short(one.configuration), one.ceiling_requests_per_s / one.gpus]))] : null,
       of('misses').length ? [el('h3', {}, 'No rate meets the SLOs'),
         list(of('misses').map((one) => `${short(one.configuration)}: ${one.reason}`))] : null,
-      of('impossible').length ? [el('h3', {}, 'Cannot run'),
-        list(of('impossible').map((one) => `${short(one.configuration)}: ${one.reason}`))] : null];
+      of('impossible').length ? [el('h3', {}, 'Cannot run'), list(byReason(of('impossible')))] : null];
   };
   const trusted = (rows) => notes([], [...new Set(rows.flatMap((one) => one.trust.validity))]);
   const advise = (r) => {
@@ -442,8 +451,9 @@
     const priced = fleets.length > 0 && fleets.every((one) => value(one.fleet.metrics, 'cost_per_million_output_tokens') !== null);
     const cost = (one) => (priced ? value(one.fleet.metrics, 'cost_per_million_output_tokens') : one.fleet.gpus);
     const label = priced ? 'Cost per million output tokens' : 'GPUs';
+    const titled = priced ? 'cost per million output tokens' : 'GPUs';
     const perHour = (one) => (priced ? cost(one) * value(one.fleet.metrics, 'output_throughput_tokens_per_s') * 3600 / 1e6 : null);
-    const against = (key, name) => chart({title: `${name} against ${label.toLowerCase()}`, x: label, y: `${name} (ms)`, xAxis: 'free',
+    const against = (key, name) => chart({title: `${name} against ${titled}`, x: label, y: `${name} (ms)`, xAxis: 'free',
       series: [['Pareto front', true], ['other fleets', false]].map(([series, onFront]) => ({name: series, dots: true,
         points: fleets.filter((one) => best.has(one.configuration) === onFront)
             .map((one) => [cost(one), value(one.fleet.metrics, key)])})),
