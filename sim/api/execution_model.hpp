@@ -1,6 +1,7 @@
 // How long an iteration or a copy takes.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -131,6 +132,8 @@ struct SustainedClock {
 /// Contract
 ///  * Pure: the same arguments give the same value, on every machine (IEEE + - * / sqrt only).
 ///  * Every returned duration is >= 0 and rounded once to whole nanoseconds. O(chunks) per call.
+///  * A later iteration of the same decodes, and of nothing else, takes at least what this one takes without its
+///    IterationTime::attention (see least()).
 ///  * A model may cache results and count calls, so two threads must not share a model.
 class ExecutionModel {
  public:
@@ -148,6 +151,14 @@ class ExecutionModel {
   }
   [[nodiscard]] Duration length(const IterationTime& time) const { return time.before + all_layers(time) + time.after; }
   [[nodiscard]] virtual IterationTime iteration(const BatchShape& shape) const = 0;
+  /// No later iteration is shorter that has the same decodes as the one that took `time`, and neither had chunks. 0:
+  /// the model does not tell attention apart, so nothing is known.
+  [[nodiscard]] Duration least(const IterationTime& time) const {
+    if (time.attention == Duration{}) return {};
+    constexpr std::int64_t kRounding = 2;  // ns, of each layer, and of what is around the layers
+    const Duration attention = time.attention * layers() + Duration(kRounding * (layers() + 1));
+    return std::max(Duration{}, length(time) - attention);
+  }
   /// `copies` separate copies of `bytes` in total on one stream, neither compute nor cpu.
   [[nodiscard]] virtual CopyTime copy(Stream direction, std::int64_t copies, Bytes bytes,
                                       CopyMechanism mechanism) const = 0;

@@ -13,7 +13,7 @@ enum class EventPhase : std::uint8_t { transfer_done, compute_done, timer, arriv
 
 struct Event {
   SimTime time{};
-  std::uint64_t order = 0;  // phase in the top byte, sequence below: equal phases are FIFO
+  std::uint64_t order = 0;  // phase in the top byte, below it the sequence or the target
   std::uint32_t kind = 0;   // the owner's own event kind
   std::uint32_t target = 0;
 
@@ -29,18 +29,13 @@ class EventQueue {
   /// The event after the top one; null: there is none. O(1).
   [[nodiscard]] const Event* second() const { return heap_.size() < 2 ? nullptr : &heap_[least_child(1)]; }
 
+  /// Events of an equal time and phase are FIFO.
   void push(SimTime time, EventPhase phase, std::uint32_t kind, std::uint32_t target = 0) {
-    const std::uint64_t order = (static_cast<std::uint64_t>(phase) << 56U) | sequence_++;
-    std::size_t hole = heap_.size();
-    heap_.emplace_back();
-    const Event event{time, order, kind, target};
-    while (hole > 0) {
-      const std::size_t parent = (hole - 1) / 4;
-      if (!before(event, heap_[parent])) break;
-      heap_[hole] = heap_[parent];
-      hole = parent;
-    }
-    heap_[hole] = event;
+    add(time, phase, sequence_++, kind, target);
+  }
+  /// Events of an equal time and phase come in the order of their targets. Not beside push() of the same phase.
+  void push_by_target(SimTime time, EventPhase phase, std::uint32_t kind, std::uint32_t target) {
+    add(time, phase, target, kind, target);
   }
 
   Event pop() {
@@ -52,6 +47,19 @@ class EventQueue {
   }
 
  private:
+  void add(SimTime time, EventPhase phase, std::uint64_t number, std::uint32_t kind, std::uint32_t target) {
+    const std::uint64_t order = (static_cast<std::uint64_t>(phase) << 56U) | number;
+    std::size_t hole = heap_.size();
+    heap_.emplace_back();
+    const Event event{time, order, kind, target};
+    while (hole > 0) {
+      const std::size_t parent = (hole - 1) / 4;
+      if (!before(event, heap_[parent])) break;
+      heap_[hole] = heap_[parent];
+      hole = parent;
+    }
+    heap_[hole] = event;
+  }
   static bool before(const Event& a, const Event& b) { return a.time != b.time ? a.time < b.time : a.order < b.order; }
   /// The earliest of the siblings of which number `child` is the first.
   [[nodiscard]] std::size_t least_child(std::size_t child) const {

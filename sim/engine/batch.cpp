@@ -231,6 +231,15 @@ std::vector<std::int32_t>& Batch::growing() {
 }
 std::vector<std::int32_t>& Batch::filling() { return in_batch_order(growth_[next_class()]); }
 
+std::int64_t Batch::steps_to_finish(std::int64_t most) const {
+  // Beyond the ring's size nothing finishes.
+  most = std::min<std::int64_t>(most, std::ssize(ring_));
+  for (std::int64_t steps = 1; steps < most; ++steps) {
+    if (ring_[place_in_ring(steps_ + Tokens(steps))] >= 0) return steps;
+  }
+  return most;
+}
+
 std::vector<std::int32_t>& Batch::finishing() {
   scratch_.clear();
   std::int32_t m = ring_[place_in_ring(steps_)];

@@ -166,6 +166,8 @@ class Batch {
   }
   /// One decode sits out the step that is about to be taken. Call before `step`; the decode is late from then on.
   void skip(std::int32_t m, Duration duration);
+  /// Steps until the first decode has all its tokens; `most` if that takes as many or more. O(steps).
+  [[nodiscard]] std::int64_t steps_to_finish(std::int64_t most) const;
   /// The k members that have all their tokens after the last step, in batch order. O(k log k).
   [[nodiscard]] std::vector<std::int32_t>& finishing();
 

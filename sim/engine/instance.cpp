@@ -45,6 +45,10 @@ Instance::Instance(const InstanceConfig& config, InstanceSink& sink, std::span<c
       hands_over_(config.hands_over),
       schedules_ahead_(config.schedules_ahead),
       stepped_(stepped),
+      may_put_off_(!stepped && config.observer == nullptr && config.borrows == nullptr && config.lends == nullptr &&
+                   !config.experts && !config.padding && !config.policy->cpu_attention &&
+                   !config.policy->keeps_conversations && !config.policy->rests_decodes &&
+                   config.kv.host_cache_blocks == Blocks(0)),
       sink_(sink),
       observer_(config.observer),
       borrows_(config.borrows),
@@ -219,6 +223,8 @@ void Instance::finish_member(std::int32_t m, Outcome outcome, SimTime now) {
 }
 
 void Instance::end_request(RequestId id, Outcome outcome, SimTime now) {
+  SPILLWAY_CHECK(!catching_up_,
+                 "a request ended before it could: decodes have rested, which PolicyInfo::rests_decodes must say");
   const RequestSlot slot = table_[id];
   bool in_batch = false;
   if (slot.member >= 0) {
@@ -596,6 +602,32 @@ Instance::Advanced Instance::advance(SimTime now) {
   if (informer_) static_cast<void>(lend(informer_->iteration_ended(lender_view())));
   fairness_.iteration_ended();
   return Advanced::iteration;
+}
+
+void Instance::put_off() {
+  const std::int64_t decodes = members_.decoding();
+  const bool only_decodes = staged_decodes_ == decodes && table_.live() == decodes && chunk_members_.empty();
+  if (!may_put_off_ || !busy_ || !only_decodes || policy_.layers || policy_.weights || !expired_.empty() ||
+      !nothing_under_way())
+    return;
+  constexpr std::int64_t kMost = 256;
+  const std::int64_t steps = members_.steps_to_finish(kMost);
+  // With memory for every token until then, nobody is preempted.
+  if (tier(kGpuTier).free < (blocks_for(Tokens(steps), block_tokens_) + Blocks(1)) * decodes) return;
+  quiet_until_ = end_ + runner_.least() * (steps - 1);
+}
+
+std::int64_t Instance::catch_up(SimTime now) {
+  const SimTime quiet_until = std::exchange(quiet_until_, SimTime{});
+  catching_up_ = true;
+  std::int64_t iterations = 0;
+  for (; end_ < now; ++iterations) {
+    static_cast<void>(advance(end_));
+    start(end_);
+  }
+  catching_up_ = false;
+  quiet_until_ = quiet_until;
+  return iterations;
 }
 
 void Instance::resize(TierId id, Blocks total, SimTime now) {

@@ -59,7 +59,7 @@ class Instance final : public View, private Decision {
   void start(SimTime now);
   /// When advance() must be called; kNever: only after something else has happened.
   [[nodiscard]] SimTime next_call() const {
-    if (busy_) return stepped_ ? runner_.next_event() : end_;
+    if (busy_) return stepped_ ? runner_.next_event() : std::max(end_, quiet_until_);
     if (stepped_) return std::min(runner_.next_event(), next_disk_event());
     return nothing_under_way() ? kNever : std::min(runner_.next_copy_event(), next_disk_event());
   }
@@ -69,6 +69,22 @@ class Instance final : public View, private Decision {
   void prefetch_pointees() const;
   /// Where its policy's objects are, which come from the heap.
   [[nodiscard]] const void* policy_address() const { return policy_.scheduler.get(); }
+
+  // While the batch decodes, no request waits and memory is free, nobody but the sink hears of an iteration: of its
+  // token gaps. Calls may come late then, and many at once, so that an instance of a fleet, which has to come from far
+  // away, comes less often. The result is the same.
+  /// Puts off the calls until the first request may end. Without effect where others may see what an iteration does.
+  /// O(steps until then), at most 256.
+  void put_off();
+  [[nodiscard]] bool puts_off() const { return busy_ && quiet_until_ > end_; }
+  /// Does what was put off and was due before `now`, and returns how many iterations started. What is due at `now` is
+  /// the next call.
+  std::int64_t catch_up(SimTime now);
+  /// Nothing is put off any more; after catch_up.
+  void stop_putting_off() { quiet_until_ = SimTime{}; }
+  /// The iteration in flight ends then, on links of its own.
+  [[nodiscard]] SimTime end() const { return end_; }
+
   enum class Advanced : std::uint8_t { nothing, moves, iteration };
   /// Does what is due at `now` == next_call(); returns what has ended.
   Advanced advance(SimTime now);
@@ -506,6 +522,8 @@ class Instance final : public View, private Decision {
   const bool hands_over_;
   const bool schedules_ahead_;
   const bool stepped_;
+  const bool may_put_off_;  // nobody but the sink hears of an iteration
+  bool catching_up_ = false;
   InstanceSink& sink_;
   InstanceObserver* const observer_;  // null: nobody follows it
   bool chunks_apart_ = false;         // a chunk is staged of a request that is not in sub-batch 0 or attends on the CPU
@@ -516,6 +534,7 @@ class Instance final : public View, private Decision {
   SimTime span_begin_ = kNever;
   SimTime start_{};
   SimTime end_ = kNever;                // of the iteration in flight, or of the last one
+  SimTime quiet_until_{};               // no request ends before, and none is called for before
   std::int64_t staged_decodes_ = -1;    // of the decision being staged, then of the iteration in flight; -1: not yet
   std::int64_t tokens_ = 0;             // generated in that iteration
   std::int64_t silent_iterations_ = 0;  // since the last token

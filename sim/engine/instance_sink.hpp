@@ -8,8 +8,8 @@
 
 namespace spillway {
 
-/// Metrics, logs and request sources listen here; an instance knows none of them. Calls come in order of time, at most
-/// one call of token_gap per decode step and one per request that computes its last known token.
+/// Metrics, logs and request sources listen here; an instance knows none of them. Calls of an instance come in order of
+/// time, at most one call of token_gap per decode step and one per request that computes its last known token.
 class InstanceSink {
  public:
   virtual ~InstanceSink() = default;

@@ -67,6 +67,7 @@ void IterationRunner::set_traffic(std::span<const LinkTraffic> traffic) {
 IterationTime IterationRunner::time_of(const BatchShape& shape, Duration cpu_attention, Times& sums) {
   IterationTime time = model_.iteration(shape);
   const std::int32_t layers = model_.layers();
+  sums.least += model_.least(time);
   clock_.slow(time, layers);
   const Duration on_cpu = cpu_attention * layers;
   sums.before += time.before;
@@ -307,6 +308,7 @@ ExecutedIteration IterationRunner::run_alone(std::span<const BatchShape> shapes,
   if (memory_busy_ > Duration{}) make_up(sums);
   ExecutedIteration iteration{.start = start};
   fill(iteration, sums);
+  least_ = sums.least;
   iteration.end = executor_.run_alone(start, iteration.alone);
   iteration.copied_before.kv = executor_.copying_for_requests() - copied_at_end_.kv;
   copied_at_end_.kv += iteration.copied_before.kv;
@@ -316,6 +318,7 @@ ExecutedIteration IterationRunner::run_alone(std::span<const BatchShape> shapes,
 
 void IterationRunner::prepare(std::span<const BatchShape> shapes, SimTime start) {
   result_ = ExecutedIteration{.start = start};
+  least_ = {};
   clock_.start(start);
   time_sub_batches(shapes);
   fill(result_, times_);

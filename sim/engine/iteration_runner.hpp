@@ -138,6 +138,9 @@ class IterationRunner final : private CopyObserver {
   /// Executes the iteration that starts now. `stored` blocks go to the host cache beside it.
   [[nodiscard]] ExecutedIteration run(std::span<const BatchShape> shapes, SimTime start, Blocks stored);
 
+  /// As ExecutionModel::least of the iteration that ran last; 0 where copies might take part in it.
+  [[nodiscard]] Duration least() const { return least_; }
+
   // The same in steps.
   void begin(std::span<const BatchShape> shapes, SimTime start, Blocks stored) {
     prepare(shapes, start);
@@ -261,6 +264,7 @@ class IterationRunner final : private CopyObserver {
     Duration all_layers{};
     TimeShares shares{};
     Duration cpu_attention{};
+    Duration least{};
   };
   /// The time of a sub-batch, which is added to the sums.
   IterationTime time_of(const BatchShape& shape, Duration cpu_attention, Times& sums);
@@ -324,6 +328,7 @@ class IterationRunner final : private CopyObserver {
   bool cache_is_lent_;
   bool loads_lent_ = false;  // loaded_ comes from lent memory
   Duration memory_busy_{};   // by others, which no iteration has made up for
+  Duration least_{};         // see least()
   Tokens leaving_tokens_{};
   Blocks leaving_blocks_{};
   std::vector<LinkChange> link_changes_;  // to come, the next one last

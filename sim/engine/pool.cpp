@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <numeric>
 #include <tuple>
+#include <utility>
 
 namespace spillway {
 
-Pool::Pool(std::size_t first, std::span<Replica> replicas, const SimTime& now, const MakeRouter& make_router)
-    : first_(first), replicas_(replicas), now_(now), up_(replicas.size()) {
+Pool::Pool(std::size_t first, std::span<Replica> replicas, const SimTime& now, const MakeRouter& make_router,
+           LookAt look_at)
+    : first_(first), replicas_(replicas), now_(now), look_at_(std::move(look_at)), up_(replicas.size()) {
   std::iota(up_.begin(), up_.end(), std::size_t{0});
   if (make_router) router_ = make_router(*this);
 }
@@ -58,17 +60,19 @@ void Pool::set_up(std::size_t replica, bool up) {
 }
 
 double Pool::kv_used(std::size_t replica) const {
+  look_at_(first_ + replica);
   const Instance& instance = *replicas_[replica].instance;
   const auto number = [](Blocks blocks) { return static_cast<double>(blocks.count()); };
   return number(instance.gpu_blocks_used()) / number(instance.tier(kGpuTier).total);
 }
 
-ReplicaPools::ReplicaPools(std::span<Replica> replicas, const SimTime& now, std::span<const PoolConfig> pools) {
+ReplicaPools::ReplicaPools(std::span<Replica> replicas, const SimTime& now, std::span<const PoolConfig> pools,
+                           const Pool::LookAt& look_at) {
   for (const PoolConfig& pool : pools) {
     const std::size_t first = pool_of_.size();
     SPILLWAY_CHECK(0 < pool.replicas && pool.replicas <= replicas.size() - first, "a pool without a replica");
     pool_of_.resize(first + pool.replicas, pools_.size());
-    pools_.push_back(std::make_unique<Pool>(first, replicas.subspan(first, pool.replicas), now, pool.router));
+    pools_.push_back(std::make_unique<Pool>(first, replicas.subspan(first, pool.replicas), now, pool.router, look_at));
   }
   SPILLWAY_CHECK(pool_of_.size() == replicas.size(), "a replica without a pool");
 }

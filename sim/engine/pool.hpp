@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -53,9 +54,12 @@ struct alignas(64) Replica {
 /// the run; the router knows them from 0.
 class Pool final : private Replicas {
  public:
+  /// A router is about to look at an instance, whose number in the run it is: lets it do what it has put off.
+  using LookAt = std::function<void(std::size_t replica)>;
   /// The replicas from `first` on. They and `now`, the run's clock, must outlive the pool and stay where they are.
   /// Without a router the first replica serves everything.
-  Pool(std::size_t first, std::span<Replica> replicas, const SimTime& now, const MakeRouter& make_router);
+  Pool(std::size_t first, std::span<Replica> replicas, const SimTime& now, const MakeRouter& make_router,
+       LookAt look_at);
 
   [[nodiscard]] bool any_up() const { return !up_.empty(); }
   /// The replica that serves a request, which counts as sent there. Some replica must be up.
@@ -88,6 +92,7 @@ class Pool final : private Replicas {
   const std::size_t first_;
   std::span<Replica> replicas_;
   const SimTime& now_;
+  const LookAt look_at_;
   std::vector<std::size_t> up_;  // as the router knows them, ascending
   std::unique_ptr<Router> router_;
 };
@@ -97,7 +102,8 @@ class Pool final : private Replicas {
 class ReplicaPools {
  public:
   /// As Pool. The pools together are all replicas.
-  ReplicaPools(std::span<Replica> replicas, const SimTime& now, std::span<const PoolConfig> pools);
+  ReplicaPools(std::span<Replica> replicas, const SimTime& now, std::span<const PoolConfig> pools,
+               const Pool::LookAt& look_at);
 
   [[nodiscard]] std::size_t count() const { return pools_.size(); }
   [[nodiscard]] std::size_t of(std::size_t replica) const { return pool_of_[replica]; }

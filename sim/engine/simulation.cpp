@@ -88,7 +88,8 @@ class Recorder {
 };
 
 /// One clock and one event queue for all instances. The cost of an event does not depend on their number, only on that
-/// of the instances that share links with the one called.
+/// of the instances that share links with the one called. An instance may be behind the clock while nobody looks at it:
+/// at() brings it up to date.
 class Simulation final : public InstanceSink, public Journeys::Run {
  public:
   explicit Simulation(const SimulationConfig& config)
@@ -100,7 +101,7 @@ class Simulation final : public InstanceSink, public Journeys::Run {
         places_(config.instances.size(), is_fleet_ ? &blocks_ : memory_),
         replicas_(config.instances.size()),
         pool_configs_(pools_of(config)),
-        pools_(replicas_, now_, pool_configs_),
+        pools_(replicas_, now_, pool_configs_, [this](std::size_t replica) { look_at(replica); }),
         place_in_group_(config.instances.size()) {
     SPILLWAY_CHECK(!config.instances.empty(), "a simulation without an instance");
     lend_memory();
@@ -113,6 +114,10 @@ class Simulation final : public InstanceSink, public Journeys::Run {
       journeys_.emplace(config, pools_, replicas_, *this, beside_copies);
     }
     if (beside_copies) share_with_handovers();
+    const bool shares_links =
+        std::ranges::any_of(groups_, [](const Group& group) { return group.sharing.has_value(); });
+    by_number_ = !journeys_ && config.loans.empty() && !shares_links;
+    puts_off_ = by_number_ && !config.on_observation;
     for (std::size_t i = 0; i < config.events.size(); ++i) {
       queue_.push(config.events[i].at, EventPhase::timer, kReplica, static_cast<std::uint32_t>(i));
     }
@@ -257,7 +262,28 @@ class Simulation final : public InstanceSink, public Journeys::Run {
   [[nodiscard]] Instance& at(std::size_t replica) override {
     current_ = replica;
     if (Group* const group = sharing_group(replica)) group->sharing->touch(place_in_group_[replica]);
-    return *replicas_[replica].instance;
+    Instance& instance = *replicas_[replica].instance;
+    if (instance.puts_off()) bring_up_to_date(replica);
+    return instance;
+  }
+  /// Does what the instance has put off, and lets it put off nothing more.
+  void bring_up_to_date(std::size_t replica) {
+    Instance& instance = *replicas_[replica].instance;
+    catch_up(replica, now_);
+    instance.stop_putting_off();
+    // What is due now comes before whatever asks.
+    instance.next_call() == now_ ? call(replica) : expect_call(replica);
+  }
+  void catch_up(std::size_t replica, SimTime until) {
+    current_ = replica;
+    decisions_ += replicas_[replica].instance->catch_up(until);
+  }
+  /// A router looks at the instance, which may put off its calls all the same.
+  void look_at(std::size_t replica) {
+    const Instance& instance = *replicas_[replica].instance;
+    if (!instance.puts_off()) return;
+    catch_up(replica, now_);
+    if (instance.end() == now_) bring_up_to_date(replica);
   }
   [[nodiscard]] std::int64_t live() const { return submitted_ - recorder_.ended(); }
   /// No instance has a request. One may be withdrawn within an iteration, which goes on with it.
@@ -409,10 +435,22 @@ class Simulation final : public InstanceSink, public Journeys::Run {
         expire();
         break;
       case kHorizon:
-        over_ = true;
+        reach_horizon();
         break;
     }
     if (journeys_) journeys_->follow();
+  }
+
+  /// The run is over, once what ends and starts at this instant has done so.
+  void reach_horizon() {
+    for (std::size_t i = 0; i < replicas_.size(); ++i) {
+      if (replicas_[i].instance->puts_off()) bring_up_to_date(i);
+    }
+    if (to_start_.empty()) {
+      over_ = true;
+    } else {
+      queue_.push(now_, EventPhase::observation, kHorizon);
+    }
   }
 
   /// Queues an event for when the instance wants to be called. An earlier event in the queue serves as well.
@@ -421,7 +459,19 @@ class Simulation final : public InstanceSink, public Journeys::Run {
     const SimTime wanted = one.instance->next_call();
     if (wanted >= one.call) return;
     one.call = wanted;
-    queue_.push(wanted, EventPhase::compute_done, kCall, static_cast<std::uint32_t>(replica));
+    const auto target = static_cast<std::uint32_t>(replica);
+    if (by_number_) {
+      queue_.push_by_target(wanted, EventPhase::compute_done, kCall, target);
+    } else {
+      queue_.push(wanted, EventPhase::compute_done, kCall, target);
+    }
+  }
+
+  /// The same; the call may be put off. What an iteration did is then known later than when it ends, so not while that
+  /// decides whether it was in the measured span.
+  void expect_late_call(std::size_t replica) {
+    if (puts_off_ && span_begin_ != kNever) replicas_[replica].instance->put_off();
+    expect_call(replica);
   }
 
   /// The same for the members of a group, which have one event: few are called when they first want to be.
@@ -448,9 +498,11 @@ class Simulation final : public InstanceSink, public Journeys::Run {
     if (static_cast<Kind>(event.kind) == kTransfer) return journeys_->is_transfer_due(event.time);
     if (static_cast<Kind>(event.kind) != kCall) return true;
     Replica& one = replicas_[event.target];
+    if (one.call != event.time) return false;  // an earlier one took its place
+    if (one.instance->puts_off()) catch_up(event.target, event.time);
     if (one.instance->next_call() == event.time) return true;
     one.call = kNever;
-    expect_call(event.target);
+    expect_late_call(event.target);
     return false;
   }
 
@@ -497,7 +549,7 @@ class Simulation final : public InstanceSink, public Journeys::Run {
   /// instant is over, and only then knows what comes next.
   void called(std::size_t replica) {
     Group* const group = sharing_group(replica);
-    if (group == nullptr) return expect_call(replica);
+    if (group == nullptr) return expect_late_call(replica);
     if (group->to_share) return;
     group->to_share = true;
     to_share_.push_back(replicas_[replica].group);
@@ -693,6 +745,7 @@ class Simulation final : public InstanceSink, public Journeys::Run {
       over_ = interrupted_ = true;
       return;
     }
+    if (by_number_ && to_start_.size() > 1) std::ranges::sort(to_start_);
     // A decision may wake another replica.
     for (std::size_t next = 0; next < to_start_.size();) {
       const std::size_t replica = to_start_[next++];
@@ -701,13 +754,14 @@ class Simulation final : public InstanceSink, public Journeys::Run {
       returned(replica);
       wanted(replica);
       called(replica);
-      if (config_.on_progress && ++decisions_ % config_.progress_iterations == 0) progress();
+      if (++decisions_ >= next_progress_ && config_.on_progress) progress();
     }
     to_start_.clear();
     if (journeys_) journeys_->follow();
   }
 
-  void progress() const {
+  void progress() {
+    next_progress_ = decisions_ + config_.progress_iterations;
     Progress progress{.now = now_,
                       .submitted = submitted_,
                       .ended = recorder_.ended(),
@@ -939,6 +993,10 @@ class Simulation final : public InstanceSink, public Journeys::Run {
   ReplicaPools pools_;
   std::optional<Journeys> journeys_;  // if requests may change their replica
   bool losing_ = false;               // a replica goes down
+  // Replicas concern each other through nothing but the requests that come and end. At one instant they are called, and
+  // asked, in order of their numbers, so that it does not matter when each call became known.
+  bool by_number_ = false;
+  bool puts_off_ = false;  // such calls may also come late: nobody but metrics follows what happens in between
   std::vector<Group> groups_;
   std::optional<HandoverSharing> handover_sharing_;  // of the groups beside hand-overs; empty: there are none
   std::vector<std::size_t> place_in_group_;          // by replica
@@ -961,7 +1019,8 @@ class Simulation final : public InstanceSink, public Journeys::Run {
   bool interrupted_ = false;
   std::int64_t submitted_ = 0;
   std::int64_t decisions_ = 0;
-  std::deque<Passing> passing_;     // in the order in which they reach the scheduler
+  std::int64_t next_progress_ = config_.progress_iterations;  // in decisions
+  std::deque<Passing> passing_;                               // in the order in which they reach the scheduler
   std::deque<Deadline> deadlines_;  // ascending; ended requests are skipped when their turn comes
 };
 

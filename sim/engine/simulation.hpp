@@ -99,6 +99,8 @@ struct SimulationResult {
 /// are stepped: each iteration of theirs stops where a transfer may start or end. All other instances execute an
 /// iteration in one call.
 ///
+/// What nobody waits for may be computed later than it happens (Instance::put_off); the result is the same.
+///
 /// Runs to the end of the source (or `until`). Throws DataError from the source, and InvariantError when the policy or
 /// the engine breaks a promise (the message names policy, simulated time and request).
 [[nodiscard]] SimulationResult simulate(const SimulationConfig& config);

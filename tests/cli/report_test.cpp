@@ -325,7 +325,8 @@ TEST_F(Report, Page_OfOtherCommands) {
   const std::string advice =
       page_of({"advise", "policy=vllm,neo,fastdecode", "--quick", "--slo", "p99_ttft_ms<2000", "-j", "2"});
   EXPECT_THAT(advice, HasSubstr("<h3>Requests/s per GPU under the SLOs</h3>"));
-  EXPECT_THAT(advice, HasSubstr("<li>neo, fastdecode: the policy attends on the CPU, and h100-80gb-sxm states no host"));
+  EXPECT_THAT(advice,
+              HasSubstr("<li>neo, fastdecode: the policy attends on the CPU, and h100-80gb-sxm states no host"));
   const std::string plan = page_of({"plan", "hardware=a10-24gb,h100-80gb-sxm", "tensor_parallel=1,2,4",
                                     "workload.rate=10", "--quick", "--slo", "p99_ttft_ms<2000", "-j", "2"});
   EXPECT_THAT(plan, HasSubstr("<h3>p99 TTFT against GPUs</h3>"));

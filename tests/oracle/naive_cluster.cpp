@@ -38,7 +38,9 @@ class NaiveCluster final : private NaiveSurroundings {
       NaiveReplica* first = nullptr;
       NaiveInstant of_engine(kNever, 0, 0);
       for (const auto& replica : replicas_) {
-        const auto next = replica ? replica->next_event() : std::nullopt;
+        auto next = replica ? replica->next_event() : std::nullopt;
+        // Replicas that stay up go on in order of their numbers, others in that in which their events became known.
+        if (next && config_.failures.empty()) std::get<2>(*next) = 0;
         if (!next || *next >= of_engine) continue;
         of_engine = *next;
         first = replica.get();

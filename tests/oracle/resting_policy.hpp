@@ -44,6 +44,7 @@ class RestingScheduler final : public Scheduler {
 inline PolicyInfo resting_policy() {
   PolicyInfo info;
   info.name = "resting";
+  info.rests_decodes = true;
   info.make = [](const PolicyContext& context) {
     return Policy{std::make_unique<RestingScheduler>(context.settings),
                   std::make_unique<PagedSpace>(context.view, PagedSpaceOptions{})};

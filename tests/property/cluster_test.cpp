@@ -32,6 +32,7 @@ struct Case {
   Settings settings;
   NaiveClusterConfig config;
   std::int64_t seed = 0;
+  std::int64_t warmup = 0;  // requests
 };
 
 void draw(std::uint64_t seed, const std::string& router, const PolicyInfo& policy, const WholeModel& model,
@@ -52,13 +53,16 @@ void draw(std::uint64_t seed, const std::string& router, const PolicyInfo& polic
   drawn.config.routing = oracle::draw_routing(dice, router);
 }
 
-FastRun run_fast(const Case& drawn, std::size_t replicas) {
+/// `watched`: somebody looks at the instances now and then, so nothing that they do may be put off.
+FastRun run_fast(const Case& drawn, std::size_t replicas, bool watched = false) {
   const NaiveConfig& config = drawn.config.engine;
   SimulationConfig simulation = oracle::simulation_of(config);
   simulation.instances.resize(replicas, simulation.instances.front());
   for (const NaiveFailure& one : drawn.config.failures) simulation.events.push_back({one.at, one.replica, one.up});
   simulation.retry = drawn.config.retry;
   simulation.router = oracle::router_of(drawn.config.routing, config.block_tokens, drawn.seed);
+  if (drawn.warmup > 0) simulation.metrics.warmup = {.kind = Span::Kind::requests, .requests = drawn.warmup};
+  if (watched) simulation.on_observation = [](const Observation&) {};
   return oracle::run_fast(std::move(simulation), config);
 }
 
@@ -143,6 +147,30 @@ TEST_P(Cluster, IsThatOfPlainEnginesBehindAPlainRouter) {
       ASSERT_NO_FATAL_FAILURE(expect_nothing_lost(drawn.config, fast));
       ASSERT_NO_FATAL_FAILURE(expect_sums_of_replicas(drawn.config, fast));
       ASSERT_NO_FATAL_FAILURE(expect_same_totals(naive, fast));
+    }
+  }
+}
+
+TEST_P(Cluster, IsTheSameWhenNothingIsPutOff) {
+  std::uint64_t seed = 0;
+  for (const PolicyInfo* const policy : PolicyRegistry::instance().all()) {
+    const WholeModel model = WholeModel::of(*policy);
+    for (std::uint64_t i = 0; i < random_cases(50); ++i) {
+      ++seed;
+      SCOPED_TRACE(policy->name + " seed " + std::to_string(seed));
+      Case drawn;
+      draw(seed, GetParam(), *policy, model, drawn);
+      drawn.warmup = static_cast<std::int64_t>(seed % 4);
+      const FastRun late = run_fast(drawn, drawn.config.replicas);
+      const FastRun watched = run_fast(drawn, drawn.config.replicas, /*watched=*/true);
+      ASSERT_NO_FATAL_FAILURE(oracle::expect_same_records(watched.records, late.records));
+      const RunStatistics& statistics = late.result.statistics;
+      ASSERT_EQ(statistics.engine.iterations, watched.result.statistics.engine.iterations);
+      ASSERT_EQ(statistics.metrics.size(), watched.result.statistics.metrics.size());
+      for (std::size_t m = 0; m < statistics.metrics.size(); ++m) {
+        ASSERT_EQ(statistics.metrics[m].value, watched.result.statistics.metrics[m].value)
+            << statistics.metrics[m].name;
+      }
     }
   }
 }

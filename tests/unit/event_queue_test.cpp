@@ -41,6 +41,16 @@ TEST(EventQueue, WhenPushedAndPoppedAtRandom_ThenOrderedAsASet) {
   }
 }
 
+TEST(EventQueue, PushedByTarget_ComesInOrderOfTargets) {
+  EventQueue queue;
+  for (const std::uint32_t target : {4U, 1U, 3U}) queue.push_by_target(SimTime(5), EventPhase::compute_done, 0, target);
+  queue.push_by_target(SimTime(4), EventPhase::compute_done, 0, 9);
+  queue.push(SimTime(5), EventPhase::transfer_done, 0, 7);
+  std::vector<std::uint32_t> targets;
+  while (!queue.empty()) targets.push_back(queue.pop().target);
+  EXPECT_EQ(targets, (std::vector<std::uint32_t>{9, 7, 1, 3, 4}));
+}
+
 TEST(EventQueue, KnowsTheSecondEvent) {
   EventQueue queue;
   EXPECT_EQ(queue.second(), nullptr);

@@ -1,0 +1,242 @@
+// Calls of an instance that are put off while nobody but the sink would hear of what an iteration does.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "sim/engine/instance.hpp"
+#include "sim/engine/simulation.hpp"
+#include "tests/oracle/list_source.hpp"
+#include "tests/oracle/random_case.hpp"
+#include "tests/oracle/resting_policy.hpp"
+
+namespace spillway {
+namespace {
+
+using testing::ElementsAre;
+
+/// One layer: 1,000 ns for prompts; 100 ns for each decode, and 1 ns for each token that it attends to.
+class AttendingLayer final : public ExecutionModel {
+ public:
+  explicit AttendingLayer(bool tells_attention_apart = true) : tells_(tells_attention_apart) {}
+  [[nodiscard]] std::int32_t layers() const override { return 1; }
+  [[nodiscard]] IterationTime iteration(const BatchShape& shape) const override {
+    if (!shape.chunks.empty()) return {.layer = Duration(1'000)};
+    const Duration attention(shape.decode_context.count());
+    return {.layer = Duration(100 * shape.decode_sequences) + attention, .attention = tells_ ? attention : Duration{}};
+  }
+  [[nodiscard]] CopyTime copy(Stream, std::int64_t, Bytes bytes, CopyMechanism) const override {
+    return {.transfer = Duration(bytes.count())};
+  }
+
+ private:
+  bool tells_;
+};
+
+RequestSpec request(std::int64_t arrival, std::int64_t input, std::int64_t output) {
+  RequestSpec spec;
+  spec.arrival = SimTime(arrival);
+  spec.input = Tokens(input);
+  spec.output = spec.max_new_tokens = Tokens(output);
+  return spec;
+}
+
+/// Hears of tokens and of ends.
+class Listening final : public InstanceSink {
+ public:
+  void token_gap(Duration gap, std::int64_t tokens, SimTime now) override {
+    if (tokens > 0) gaps.emplace_back(gap.count(), now.ns());
+  }
+  void ended(const RequestRecord& record) override { ends.push_back(record.end.ns()); }
+  std::vector<std::pair<std::int64_t, std::int64_t>> gaps;
+  std::vector<std::int64_t> ends;
+};
+
+/// An instance of vLLM with blocks of 16 tokens.
+struct Bench {
+  explicit Bench(std::int64_t blocks = 100, bool tells_attention_apart = true, InstanceObserver* observer = nullptr,
+                 std::int64_t most_at_once = 8)
+      : model(tells_attention_apart),
+        settings(oracle::policy_settings(policy, {{"engine.max_num_seqs", most_at_once}})),
+        instance({.model = &model,
+                  .policy = &policy,
+                  .settings = &settings,
+                  .kv = {.gpu_blocks = Blocks(blocks), .block_bytes = Bytes(1'000)},
+                  .max_model_len = Tokens(1'000),
+                  .observer = observer},
+                 sink) {}
+  void submit(std::uint32_t number, std::int64_t input, std::int64_t output) {
+    static_cast<void>(instance.submit(request(0, input, output), number, number, SimTime(0), SimTime(0)));
+  }
+  /// Computes the prompts, and starts the first decode step.
+  void decode() {
+    instance.start(SimTime(0));
+    EXPECT_EQ(instance.advance(SimTime(1'000)), Instance::Advanced::iteration);
+    instance.start(SimTime(1'000));
+  }
+  const PolicyInfo& policy = *PolicyRegistry::instance().find("vllm");
+  AttendingLayer model;
+  Settings settings;
+  Listening sink;
+  Instance instance;
+};
+
+// The prompt of 16 tokens ends at 1,000 ns with the first of 5 tokens. Four steps follow, which attend to 17, 18, 19
+// and 20 tokens: they end at 1,117, 1,235, 1,354 and 1,474 ns. Without attention a step takes 100 ns, less 4 ns for
+// rounding, so after the step in flight the other three end at 1,117 + 3 * 96 = 1,405 ns at the earliest.
+TEST(LateCalls, AreOfDecodesThatGoOn) {
+  Bench bench;
+  bench.submit(0, 16, 5);
+  bench.decode();
+  EXPECT_EQ(bench.instance.next_call(), SimTime(1'117));
+  bench.instance.put_off();
+  EXPECT_TRUE(bench.instance.puts_off());
+  EXPECT_EQ(bench.instance.next_call(), SimTime(1'405));
+  EXPECT_EQ(bench.instance.catch_up(SimTime(1'235)), 1) << "the step that ends then is not over";
+  EXPECT_THAT(bench.sink.gaps, ElementsAre(std::pair(117, 1'117)));
+  EXPECT_EQ(bench.instance.next_call(), SimTime(1'405)) << "nothing has changed that counts";
+  EXPECT_EQ(bench.instance.catch_up(SimTime(1'405)), 2);
+  EXPECT_THAT(bench.sink.gaps, ElementsAre(std::pair(117, 1'117), std::pair(118, 1'235), std::pair(119, 1'354)));
+  EXPECT_FALSE(bench.instance.puts_off());
+  EXPECT_EQ(bench.instance.next_call(), SimTime(1'474));
+  bench.instance.put_off();
+  EXPECT_EQ(bench.instance.next_call(), SimTime(1'474)) << "a request ends in the step in flight";
+  EXPECT_EQ(bench.instance.advance(SimTime(1'474)), Instance::Advanced::iteration);
+  EXPECT_THAT(bench.sink.ends, ElementsAre(1'474));
+}
+
+TEST(LateCalls, EndWhenSomethingHappens) {
+  Bench bench;
+  bench.submit(0, 16, 5);
+  bench.decode();
+  bench.instance.put_off();
+  bench.instance.catch_up(SimTime(1'200));
+  bench.instance.stop_putting_off();
+  EXPECT_FALSE(bench.instance.puts_off());
+  EXPECT_EQ(bench.instance.next_call(), SimTime(1'235));
+}
+
+// Of 300 steps the search sees 255 that end nothing: 1,117 + 255 * 96.
+TEST(LateCalls, LookAheadSoFar) {
+  Bench bench;
+  bench.submit(0, 16, 301);
+  bench.decode();
+  bench.instance.put_off();
+  EXPECT_EQ(bench.instance.next_call(), SimTime(1'117 + 255 * 96));
+}
+
+TEST(LateCalls, AreNoneWhereOthersMustKnow) {
+  const auto expect_none = [](Bench& bench, const std::string& why) {
+    SCOPED_TRACE(why);
+    bench.instance.put_off();
+    EXPECT_FALSE(bench.instance.puts_off());
+  };
+  {
+    Bench bench;
+    bench.submit(0, 16, 5);
+    bench.instance.start(SimTime(0));
+    expect_none(bench, "a prompt is computed");
+    EXPECT_EQ(bench.instance.next_call(), SimTime(1'000));
+  }
+  {
+    Bench bench(100, true, nullptr, 1);
+    bench.submit(0, 16, 5);
+    bench.submit(1, 16, 5);
+    bench.decode();
+    expect_none(bench, "a request waits");
+  }
+  {
+    Bench bench(100, false);
+    bench.submit(0, 16, 5);
+    bench.decode();
+    expect_none(bench, "the model does not tell what attention takes");
+  }
+  {
+    InstanceObserver observer;
+    Bench bench(100, true, &observer);
+    bench.submit(0, 16, 5);
+    bench.decode();
+    expect_none(bench, "somebody watches");
+  }
+  {
+    Bench bench;
+    bench.submit(0, 16, 5);
+    bench.decode();
+    static_cast<void>(bench.instance.advance(SimTime(1'117)));
+    expect_none(bench, "nothing runs");
+  }
+}
+
+// A prompt of 16 tokens and its first token hold 2 blocks. Its 33 further tokens may take as many as 4 blocks more (33
+// tokens, 3 blocks, in whichever place of a block they begin).
+TEST(LateCalls, NeedMemoryForAllTokens) {
+  Bench enough(2 + 4);
+  enough.submit(0, 16, 34);
+  enough.decode();
+  enough.instance.put_off();
+  EXPECT_TRUE(enough.instance.puts_off());
+  Bench short_of_it(2 + 3);
+  short_of_it.submit(0, 16, 34);
+  short_of_it.decode();
+  short_of_it.instance.put_off();
+  EXPECT_FALSE(short_of_it.instance.puts_off());
+}
+
+// Two requests of 5 and 8 tokens. Of three steps in turn, the first and the last are of one decode. From the second on
+// the shorter request has 3 steps to go, which seem to take 196 ns at least, each but the first; the next ones take
+// 100 + 19 and 200 + 20 + 18 ns.
+TEST(LateCalls, OfAPolicyThatLetsDecodesRest_AreRefused) {
+  PolicyInfo policy = oracle::resting_policy();
+  const AttendingLayer model;
+  const Settings settings = oracle::policy_settings(*PolicyRegistry::instance().find("vllm"), {});
+  const std::vector<RequestSpec> requests{request(0, 16, 5), request(0, 16, 8)};
+  const auto run = [&] {
+    oracle::ListSource source(requests);
+    return simulate({.instances = {{.model = &model,
+                                    .policy = &policy,
+                                    .settings = &settings,
+                                    .kv = {.gpu_blocks = Blocks(100), .block_bytes = Bytes(1'000)},
+                                    .max_model_len = Tokens(1'000)}},
+                     .source = &source});
+  };
+  EXPECT_EQ(run().statistics.all.finished, 2);
+  policy.rests_decodes = false;
+  EXPECT_THAT(run, testing::ThrowsMessage<InvariantError>(testing::HasSubstr("PolicyInfo::rests_decodes must say")));
+}
+
+// The horizon is at the end of a step: it has given its token, and the next one has begun.
+TEST(LateCalls, BeforeAHorizon) {
+  const PolicyInfo& policy = *PolicyRegistry::instance().find("vllm");
+  const AttendingLayer model;
+  const Settings settings = oracle::policy_settings(policy, {});
+  const std::vector<RequestSpec> requests{request(0, 16, 5)};
+  for (const auto& [until, tokens, iterations] :
+       {std::tuple(1'353, 3, 4), std::tuple(1'354, 4, 5), std::tuple(1'355, 4, 5)}) {
+    SCOPED_TRACE(until);
+    oracle::ListSource source(requests);
+    std::vector<RequestRecord> records;
+    std::int64_t begun = 0;
+    SimulationConfig config{.instances = {{.model = &model,
+                                           .policy = &policy,
+                                           .settings = &settings,
+                                           .kv = {.gpu_blocks = Blocks(100), .block_bytes = Bytes(1'000)},
+                                           .max_model_len = Tokens(1'000)}},
+                            .source = &source,
+                            .until = SimTime(until),
+                            .on_request = [&](const RequestRecord& record) { records.push_back(record); },
+                            .on_progress = [&](const Progress& progress) { begun = progress.iterations; },
+                            .progress_iterations = 1};
+    const SimulationResult result = simulate(config);
+    ASSERT_EQ(records.size(), 1U);
+    EXPECT_EQ(records.front().outcome, Outcome::unfinished);
+    EXPECT_EQ(records.front().generated, Tokens(tokens));
+    EXPECT_EQ(result.statistics.engine.iterations, iterations - 1) << "that have ended";
+    EXPECT_LE(begun, iterations);
+  }
+}
+
+}  // namespace
+}  // namespace spillway
