@@ -174,7 +174,10 @@ ServerProfile read_server(FieldReader in, std::string_view path, Nesting nesting
 
 /// `servers` of the server that the file names.
 ServerProfile read_several(FieldReader in, std::string_view path, Nesting nesting) {
-  if (nesting == Nesting::refused) in.fail("server", "the file that names this one is already several of a server");
+  if (nesting == Nesting::refused)
+    in.fail("server",
+            "must not be given: the file that names this one is itself a server built from another server file, and "
+            "such files do not nest");
   const std::string one = read_part(in, "server", kServer, path);
   const std::int64_t servers = in.integer("servers", "1", 1, kMostServers);
   DataFile file = in.finish();

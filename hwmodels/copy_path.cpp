@@ -70,7 +70,7 @@ std::variant<CopyPath, Problem> copy_path(const ServerProfile& server, const Gpu
   for (const GpuGroup& group : {from, to}) {
     const auto gpu_alone = near ? std::nullopt : gpu_without_network(topology, group.gpus);
     if (!gpu_alone) continue;
-    return Problem{fmt::format("no way leads from server {} to server {}: GPU {} of {} has no network links",
+    return Problem{fmt::format("there is no path from server {} to server {}: GPU {} of {} has no network links",
                                from.server, to.server, *gpu_alone, server.file.name),
                    "hardware", "use a server whose topology states \"network\" links, such as hgx-h100-8-pair"};
   }

@@ -46,8 +46,9 @@ std::vector<std::string> gpus_with(Quantization quantization, const LlmModel& ll
 
 /// "b200-180gb has them", "h100-80gb-sxm has them, the nearest of: h100-80gb-sxm, b200-180gb"; `others`: gpus_with().
 std::string who_has_them(const std::vector<std::string>& others) {
-  return others.size() == 1 ? others.front() + " has them"
-                            : fmt::format("{} has them, the nearest of: {}", others.front(), fmt::join(others, ", "));
+  return others.size() == 1
+             ? others.front() + " has them"
+             : fmt::format("{} has them, the most similar of these GPUs: {}", others.front(), fmt::join(others, ", "));
 }
 
 /// "it has 16 bits, fp8": the formats of whose kernels `gpu` has measurements; empty: none.
@@ -83,7 +84,9 @@ std::optional<Problem> apply_gguf(std::string_view type, LlmModel& llm) {
   for (const std::int64_t row : {llm.hidden, llm.ffn, expert_width}) {
     if (row % block == 0) continue;
     return Problem{
-        fmt::format("{} has rows of {} weights, and a block of {} has {}", llm.file.name, row, type, block), kKey,
+        fmt::format("{} has rows of {} weights, which blocks of {} cannot divide: a block has {}", llm.file.name, row,
+                    type, block),
+        kKey,
         block > 32 && row % 32 == 0 ? "use a type with blocks of 32: q4_0, q5_0, q8_0 or mxfp4_moe" : "leave it out"};
   }
   GgufLayers layers{.layers = llm.layers, .routed = {}, .matrices = llm.gated_mlp ? 3 : 2};

@@ -66,7 +66,8 @@ std::string expected_error_text(const ExpectedError& error) {
   if (error.tpot) text = "TPOT within " + percent_up(*error.tpot);
   if (error.ttft) text += (error.tpot ? ", TTFT " : "TTFT within ") + percent_up(*error.ttft);
   if (error.measured_on.empty()) return "expect " + text;
-  return fmt::format("uncalibrated: at best {}, as {}, whose kernels it borrows", text, error.measured_on);
+  return fmt::format("uncalibrated: at best {}, the error on {}, whose kernels this profile borrows", text,
+                     error.measured_on);
 }
 
 }  // namespace spillway::hwmodels

@@ -293,8 +293,8 @@ std::string advice_on_hub_id(std::string_view id) {
     }
   }
   return fmt::format(
-      "if it is an id of Hugging Face: no bundled model has it, the nearest is {}; another model needs its "
-      "config.json, model=FILE",
+      "if this is a Hugging Face id: no bundled model has this id, the nearest one is {}; for any other model, give "
+      "its config.json: model=FILE",
       nearest);
 }
 

@@ -133,12 +133,13 @@ std::string_view known_beyond(std::string_view op, const MeasuredRange& range, c
   // Held-out calls with chunks of 1,024 tokens and more; see hwmodels/models/attention.hpp.
   const bool no_earlier_tokens =
       op.starts_with("prefill_attention") && range.quantity == "context" && range.high == 0.0;
-  if (no_earlier_tokens) return "by a law that is 4.1% / 7.8% off on RTX 4090 and 2.7% / 7.1% on A100";
+  if (no_earlier_tokens)
+    return "extrapolated with a median / p95 error of 4.1% / 7.8% on RTX 4090 and 2.7% / 7.1% on A100";
   // Held-out decodes of 12 to 96 KV heads; see hwmodels/models/attention.hpp.
   const bool few_heads = op.starts_with("decode_attention") && range.quantity == "kv_heads" &&
                          std::any_of(record.ranges.begin(), record.ranges.end(),
                                      [](const MeasuredRange& one) { return one.quantity == kSingleTokenHeads; });
-  return few_heads ? "by a carry-over from single tokens that is 5.4% / 26.7% off on B200" : "";
+  return few_heads ? "carried over from single tokens with a median / p95 error of 5.4% / 26.7% on B200" : "";
 }
 
 std::string error_text(const FittedKernels& kernels) {

@@ -123,7 +123,8 @@ class ConfigReader {
         fields_(root_, architecture_, llm_) {
     if (model.of_pictures) {
       findings_.warnings.push_back(fmt::format(
-          "{}: only the language model is simulated. What reads pictures takes neither memory nor time", path));
+          "{}: only the language model is simulated. The vision encoder is left out: it takes neither memory nor time",
+          path));
     }
     llm_.file.path = path;
     llm_.file.sha256 = sha256_hex(content);
@@ -161,7 +162,7 @@ class ConfigReader {
       if (always) root_.understood(name);
       if (!known && root_.is_set(name)) root_.fail(name, fmt::format("is not modelled for {}", architecture_->name));
     }
-    root_.refuse_the_rest(kChanging, "is not known, and by its name it changes what the model computes");
+    root_.refuse_the_rest(kChanging, "is not known, and its name suggests that it changes what the model computes");
     root_.warn_of_the_rest();
   }
 

@@ -62,7 +62,7 @@ void HfFields::within(std::string_view field, std::span<const std::string_view> 
   HfObject object(*value, root_.pointer(field), root_.findings());
   HfFields inner(object, architecture_, llm_);
   read(inner);
-  object.refuse_the_rest(refused, "is not known, and by its name it changes what the model computes");
+  object.refuse_the_rest(refused, "is not known, and its name suggests that it changes what the model computes");
   object.warn_of_the_rest();
 }
 

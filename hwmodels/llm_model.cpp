@@ -94,8 +94,8 @@ std::string LlmModel::windows_text() const {
   }
   if (windowed == 0) return {};
   return fmt::format(
-      "{} of {} layers attend over {} tokens, but keep the KV of all tokens here. Engines that free the rest hold up "
-      "to {:.2f} times as many requests of {} tokens",
+      "{} of {} layers attend over {} tokens, but this run keeps the KV of all tokens. Engines that free the KV beyond "
+      "the window hold up to {:.2f} times as many requests of {} tokens",
       windowed, layers, window, window_gain(Tokens(max_positions)), max_positions);
 }
 

@@ -618,9 +618,9 @@ std::vector<Parameter> parameters() {
        .unit = "-",
        .default_value = "paper",
        .choices = {"paper", "code"},
-       .doc = "paper: chunked prefill within the token budget, a new slice begins as soon as a request ends, or a "
-              "request arrives that fits; code: whole prompts run first, in iterations of their own, slices contain "
-              "decodes only, and a move of a context copies all of its memory (memory.peer_cache)",
+       .doc = "paper: chunked prefill within the token budget; a new slice begins when a request ends, or when a "
+              "request that fits arrives. code: whole prompts run first, in iterations of their own; slices contain "
+              "decodes only; moving a context copies all of its memory (memory.peer_cache)",
        .source = "AQUA, section 7; aquaml/vllm_cfs (ba90bac), vllm/core/scheduler.py"},
       {.name = kSlice,
        .type = ParameterType::integer,
@@ -636,8 +636,9 @@ std::vector<Parameter> parameters() {
        .unit = "-",
        .default_value = "not-chosen",
        .choices = {"not-chosen", "for-room"},
-       .doc = "Which prompts leave the GPU when a slice begins. not-chosen: all requests that get no tokens in the "
-              "slice; for-room: only as many of them as must leave to make room for others. With policy.rules=paper",
+       .doc = "Which prompts leave the GPU when a slice begins. not-chosen: all prompts that get no tokens in the "
+              "slice; for-room: only as many of these prompts as must leave to make room for other requests. Used with "
+              "policy.rules=paper",
        .source = "not-chosen: AQUA, section 7; for-room: Spillway"},
       {.name = kMaxPaddings,
        .type = ParameterType::integer,
@@ -645,7 +646,7 @@ std::vector<Parameter> parameters() {
        .default_value = "256",
        .minimum = 0,
        .maximum = 1e9,
-       .doc = "Padding that the prompts of an iteration may have together. With policy.rules=code",
+       .doc = "Maximum padding of all prompts of an iteration together. Used with policy.rules=code",
        .source = "vLLM v0.3.x, SchedulerConfig.max_paddings, 256 by default"}};
   for (Parameter& parameter : paging_parameters("host", "scattered")) all.push_back(std::move(parameter));
   return all;
@@ -656,7 +657,7 @@ std::vector<Problem> check(const Settings& settings) {
   if (settings.get<bool>("engine.chunked_prefill") == public_code(settings)) {
     problems.push_back({public_code(settings) ? "the public code of cfs computes whole prompts, so it has no chunked "
                                                 "prefill"
-                                              : "policy cfs divides the token budget, which takes chunked prefill",
+                                              : "policy cfs divides the token budget, which needs chunked prefill",
                         "engine.chunked_prefill",
                         public_code(settings) ? "leave it at false, or use policy.rules=paper"
                                               : "leave it at true, or use policy.rules=code"});

@@ -47,7 +47,7 @@ PolicyInfo info() {
                  "1/12 of a layer (0.0833)"},
       {.name = "policy.fetch_overhead",
        .type = ParameterType::duration,
-       .unit = "time",
+       .unit = "ns",
        .default_value = "8ms",
        .minimum = 0.0,
        .maximum = 1e10,

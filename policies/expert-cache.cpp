@@ -150,7 +150,7 @@ PolicyInfo info() {
        .default_value = "2",
        .minimum = 0.0,
        .maximum = 4096.0,
-       .doc = "With policy.miss=cpu: most experts of a layer that are copied to the GPU in one iteration",
+       .doc = "Used with policy.miss=cpu: maximum number of experts of a layer copied to the GPU in one iteration",
        .source = "llama.cpp PR 27861: 2"},
       cpu_efficiency_parameter("0.6", "as for llama-cpp-moe"),
       host_memory_parameter()};

@@ -105,7 +105,7 @@ PolicyInfo info() {
                             "Fiddler fills 95% of the GPU's memory; engine.gpu_memory_utilization is Spillway's share"),
       {.name = kTokenTime,
        .type = ParameterType::duration,
-       .unit = "time",
+       .unit = "ns",
        .default_value = "",
        .minimum = 0.0,
        .maximum = 1e12,
@@ -117,7 +117,8 @@ PolicyInfo info() {
        .default_value = "profile",
        .choices = {"profile", "published"},
        .doc = "Times that decide what computes an expert. profile: times of the hardware profile; published: Fiddler's "
-              "constants, 7 per token on the CPU and 70 per expert on the GPU; at a tie the GPU computes",
+              "constants without a unit, 7 per token on the CPU and 70 per expert on the GPU (its copy included); at a "
+              "tie the GPU computes",
        .source = "efeslab/fiddler (227715b), src/fiddler/mixtral.py"},
       {.name = kOverlap,
        .type = ParameterType::boolean,

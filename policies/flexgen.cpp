@@ -66,8 +66,7 @@ void check_length(const Deployment& deployment, const Padding& padding) {
   const Tokens longest = padding.input + padding.output;
   if (deployment.positions == Tokens(0) || longest <= deployment.positions) return;
   throw ConfigError(
-      fmt::format("policy.pad_input={} + policy.pad_output={} = {} tokens are more than the {} of the "
-                  "model",
+      fmt::format("policy.pad_input={} + policy.pad_output={} = {} tokens are more than the {} positions of the model",
                   padding.input.count(), padding.output.count(), longest.count(), deployment.positions.count()),
       "policy.pad_input", "lower policy.pad_input or policy.pad_output");
 }
@@ -261,7 +260,7 @@ std::vector<Parameter> parameters() {
   };
   return {
       count("policy.gpu_batch", "requests", "Requests of a micro-batch, which the GPU computes at a time"),
-      count("policy.batches", "1", "Micro-batches of a request block"),
+      count("policy.batches", "micro-batches", "Micro-batches of a request block"),
       share("policy.weights_host",
             "Share of each layer's weights to keep on the host. Whole matrices move: the matrices of the attention "
             "block, and those of the MLP block, are ordered by position. A matrix is on the host if the middle of its "
@@ -299,9 +298,10 @@ std::vector<Parameter> parameters() {
        .default_value = "",
        .minimum = 0.0,
        .maximum = 100.0,
-       .doc = "SLO-aware variant: as many weights go to the host as the GPU's share of the bus can copy within "
-              "(1 + margin) x a layer's estimated compute time, rounded to whole matrices as any share. One "
-              "micro-batch of policy.gpu_batch, KV and hidden states on the GPU",
+       .doc =
+           "SLO-aware variant: as many weights go to the host as the GPU's share of the bus can copy within "
+           "(1 + margin) x a layer's estimated compute time, rounded to whole matrices like policy.weights_host. One "
+           "micro-batch of policy.gpu_batch, KV and hidden states on the GPU",
        .source = "Select-N, section 5: FlexGen modified to keep an SLO; how is not published"},
       {.name = "policy.slo_phase",
        .type = ParameterType::choice,
@@ -327,9 +327,10 @@ std::vector<Parameter> parameters() {
        .maximum = 1e15,
        .doc = "Host memory for weights, KV and hidden states of one GPU. Default: the host's DRAM per GPU, if known",
        .source = "FlexGen, experimental/cost_model.py: --cpu-mem"},
-      swap_tier_parameter("host",
-                          "Where the host's share of the KV is. host: DRAM; peer: all of it in memory that another GPU "
-                          "lends (memory.peer, memory.lender), and on the host where that has no room for all of it"),
+      swap_tier_parameter(
+          "host",
+          "Where the host's share of the KV is. host: DRAM; peer: memory that another GPU lends (memory.peer, "
+          "memory.lender), or the host if the lent memory cannot hold all of this KV or is reclaimed"),
       lender_poll_parameter()};
 }
 

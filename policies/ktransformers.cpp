@@ -203,7 +203,8 @@ PolicyInfo info() {
        .default_value = "0",
        .minimum = 0.0,
        .maximum = 64.0,
-       .doc = "Experts of a token whose outputs the next layer waits for, not this one",
+       .doc = "Number of experts per token whose outputs are added in the next layer, so that this layer does not wait "
+              "for them",
        .source = "KTransformers --kt-max-deferred-experts-per-token; 1 to 4 are recommended"},
       {.name = kThreshold,
        .type = ParameterType::integer,
@@ -217,7 +218,8 @@ PolicyInfo info() {
        .type = ParameterType::boolean,
        .unit = "-",
        .default_value = "false",
-       .doc = "true: after such an iteration, the slots of a layer hold the experts that it used most",
+       .doc = "true: after an iteration above policy.gpu_prefill_threshold, a layer's GPU slots hold the experts that "
+              "this iteration used most",
        .source = "KTransformers --kt-enable-dynamic-expert-update"},
       cpu_efficiency_parameter("0.35",
                                "at least 107 of 307 GB/s: 8.73 tokens/s of DeepSeek-V3 in Q4_K_M on one Xeon "

@@ -145,8 +145,8 @@ PolicyInfo info() {
        .default_value = "",
        .minimum = 0.0,
        .maximum = 10'000.0,
-       .doc = "Layers, counted from the first, whose experts are on the host. Default: the fewest that leave the KV "
-              "cache memory.gpu_kv, or 32,768 tokens",
+       .doc = "Layers, counted from the first, whose experts are on the host. Default: the fewest that leave "
+              "memory.gpu_kv, or KV for 32,768 tokens, on the GPU",
        .source = "llama.cpp --n-cpu-moe; the default is Spillway's"},
       {.name = kMinBatch,
        .type = ParameterType::integer,
@@ -154,7 +154,8 @@ PolicyInfo info() {
        .default_value = "32",
        .minimum = 0.0,
        .maximum = 1e9,
-       .doc = "Tokens of an iteration from which on the experts in use are copied to the GPU; 0: never",
+       .doc = "Iterations of at least this many tokens copy the experts in use to the GPU and compute them there; 0: "
+              "never",
        .source = "llama.cpp, GGML_OP_OFFLOAD_MIN_BATCH; 0: --no-op-offload"},
       {.name = kMap,
        .type = ParameterType::boolean,

@@ -278,8 +278,8 @@ PolicyInfo info() {
       "Xue et al., MoE-Infinity: Activation-Aware Expert Offloading for Efficient MoE Serving, arXiv 2401.14361; "
       "EfficientMoE/MoE-Infinity (d617801)";
   info.limits =
-      "Matching is not simulated: kinds of requests are given (experts.patterns), and each has been met before. The "
-      "collection never changes. Experts that leave are not copied back. No disk.";
+      "Matching is not simulated: experts.patterns gives the kinds of requests, and the collection holds every kind "
+      "from the start. The collection never changes. Experts that leave are not copied back. No disk.";
   info.figures = expert_figures();
   info.places_experts = true;
   info.expert_patterns = 8;
@@ -292,14 +292,15 @@ PolicyInfo info() {
        .unit = "-",
        .default_value = "paper",
        .choices = {"paper", "published"},
-       .doc = "paper: predictions load experts and let them leave; published: the public code, which loads in demand "
-              "alone and lets the least used leave",
+       .doc = "paper: predictions decide which experts are loaded and evicted; published: the public code, which loads "
+              "experts only on demand and evicts the least used one",
        .source = "EfficientMoE/MoE-Infinity (d617801), moe_infinity/models and core/parallel/expert_dispatcher.cpp"},
       {.name = kPrefetch,
        .type = ParameterType::boolean,
        .unit = "-",
        .default_value = "true",
-       .doc = "With variant=paper. false: predictions decide what leaves, and nothing is loaded ahead",
+       .doc = "Used with policy.variant=paper. true: predictions also load experts ahead; false: predictions only "
+              "decide which experts are evicted",
        .source = "arXiv 2401.14361, ablation of its evaluation"},
       {.name = kMatched,
        .type = ParameterType::integer,

@@ -38,7 +38,8 @@ PolicyInfo info() {
        .default_value = "code",
        .choices = {"code", "paper"},
        .doc = "code: the inequalities include the attention of prompts and the launch. A decode goes to the sub-batch "
-              "with more slack. A decode as long as a refused decode is skipped. paper: the inequalities have neither "
+              "with more slack. A decode at least as long as a refused decode is skipped. paper: the inequalities have "
+              "neither "
               "term. A decode goes to the second sub-batch if it fits there, else to the first. No decode is skipped",
        .source = "NEO, appendix A; NEO-MLSys25/NEO (b55aaab), swiftllm/server/scheduler.py"});
   return info;

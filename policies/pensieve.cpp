@@ -419,7 +419,9 @@ std::vector<Parameter> parameters() {
        .doc = "Tokens of a chunk, the unit in which KV is copied out, reclaimed and dropped: a multiple of "
               "memory.block_tokens, which equals it by default",
        .source = "Pensieve, section 4.3.2: 32 tokens"},
-      share(kThreshold, "0.25", "KV is copied to the host ahead of time when less of the GPU is free or reclaimable",
+      share(kThreshold, "0.25",
+            "KV is copied to the host ahead of time when less than this share of the GPU's KV blocks is free or "
+            "reclaimable",
             "Pensieve, section 4.3.2: 25%"),
       share(kReserve, "0.1", "Share of the GPU that admission leaves for the next tokens of running requests",
             "Pensieve, section 4.3.5: 10%"),
@@ -428,10 +430,11 @@ std::vector<Parameter> parameters() {
        .unit = "-",
        .default_value = "retention",
        .choices = {"retention", "lru", kFarthest},
-       .doc = "What leaves first. retention: the chunk that costs the least to compute again, over the time for which "
-              "its conversation has rested; lru: the conversation that has rested longest; farthest-next-use: the "
-              "conversation whose next turn comes last. No real system knows this. The result is a reference, not a "
-              "bound, because chunks differ in the cost to compute them again",
+       .doc =
+           "What leaves first. retention: the chunk with the lowest ratio of the time to compute it again to the time "
+           "that its conversation has rested; lru: the conversation that has rested longest; farthest-next-use: the "
+           "conversation whose next turn comes last. No real system knows this. The result is a reference, not a "
+           "bound, because chunks differ in the cost to compute them again",
        .source = "Pensieve, section 4.3.3; lru is the ablation of section 6.6; farthest next use: Belady, IBM Systems "
                  "Journal 5(2), 1966"},
       {.name = kBeside,

@@ -294,12 +294,12 @@ PolicyInfo info() {
       "Xu et al., Pie: Pooling CPU Memory for LLM Inference, 2024, sections 3 and 4; rules of "
       "policies/parts/layer_swap.hpp";
   info.limits =
-      "The paper gives no constants for its adaptation: Windows and thresholds are Spillway's. Spillway compares "
+      "The paper gives no constants for its adaptation: windows and thresholds are Spillway's. Spillway compares "
       "gained capacity with waiting time; the paper compares measured throughput. A lowered expansion preempts the "
       "requests that no longer fit at once; the paper leaves them unscheduled until the slots have shrunk, about two "
       "tokens later (throughput within 0.1% either way, experiments/pie). Slots are moved whole. Swaps and a host "
-      "cache share the links with the layers, which the paper does not consider. They go by the copy engine, but are "
-      "slowed down by the other direction as the layers' copies are.";
+      "cache share the links with the layers, which the paper does not consider. Swaps and host-cache copies use the "
+      "copy engines, but copies in the other direction slow them down, as they do the layers' copies.";
   info.figures = layer_figures();
   info.parameters = {
       {.name = "policy.expansion",
@@ -308,9 +308,9 @@ PolicyInfo info() {
        .default_value = "",
        .minimum = 1.0,
        .maximum = 86.0,
-       .doc =
-           "Fixed expansion: as many layers m go to the host as keep n / (n - m) at or below this value. Default: the "
-           "expansion adapts, starting from 1",
+       .doc = "Fixed expansion: of the model's n layers, the largest number m goes to the host that keeps n / (n - m) "
+              "at or below this value. Default: the "
+              "expansion adapts, starting from 1",
        .source = "Pie, section 3.3: FIFO swapping for a fixed expansion; section 3.4.2: adaptive expansion"},
       {.name = "policy.check_at",
        .type = ParameterType::choice,

@@ -296,7 +296,7 @@ class RecordedIntervals {
   void check() const {
     const RecordEntry first = entry(1, kShortest);
     if (!first.min_interval) {
-      refuse(choose_interval(first, room_.memory(), Bytes(0)).reason, "the model is faster on other hardware, or ");
+      refuse(choose_interval(first, room_.memory(), Bytes(0)).reason, "use faster hardware, or ");
     }
     std::optional<std::pair<Blocks, RecordEntry>> nearest;
     for_each_entry(longest_, [&](std::int64_t batch, Tokens sequence) {
@@ -354,7 +354,7 @@ class RecordedIntervals {
   [[noreturn]] void refuse(const std::string& reason, const std::string& fix) const {
     throw ConfigError::infeasible(
         fmt::format("policy select-n cannot meet its SLO of {} with any batch: {}", slo_.text(), reason), slo_.key(),
-        fmt::format("{}loosen {}, or give policy.interval and see what latency becomes", fix, slo_.key()));
+        fmt::format("{}loosen {}, or give policy.interval to see the resulting latency", fix, slo_.key()));
   }
 
   const WeightRoom& room_;

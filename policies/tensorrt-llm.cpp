@@ -55,9 +55,9 @@ PolicyInfo info() {
   info.source = "NVIDIA/TensorRT-LLM v0.9, docs/source/batch_manager.md; defaults of its Triton backend of that time";
   info.limits =
       "One beam. No paged-context reuse across requests beyond engine.prefix_caching, no speculative decoding, no "
-      "pipeline parallelism. Over its own memory a paused request always loses its KV. It is rejected when its prompt "
-      "and answer so far "
-      "have outgrown the token budget. engine.gpu_memory_utilization of the whole GPU sizes the KV pool; the library "
+      "pipeline parallelism. With the policy's own KV memory, a paused request always loses its KV. The request is "
+      "rejected when its prompt and answer so far exceed the token budget. engine.gpu_memory_utilization of the whole "
+      "GPU sizes the KV pool; the library "
       "uses a share of the memory that is free after loading.";
   info.parameters = {{.name = "policy.batch_scheduler_policy",
                       .type = ParameterType::choice,
@@ -65,7 +65,8 @@ PolicyInfo info() {
                       .default_value = "guaranteed_no_evict",
                       .choices = {"guaranteed_no_evict", "max_utilization"},
                       .doc =
-                          "guaranteed_no_evict: a request starts when all active requests fit to their last token; "
+                          "guaranteed_no_evict: a request starts if it and all active requests can run to their last "
+                          "token without eviction; "
                           "max_utilization: it starts when its prompt fits, and the latest arrivals pause on overflow",
                       .source = "batch_manager.md, the library's default; older Triton templates use max_utilization"}};
   info.default_engine = [](const Settings&) { return "tensorrt-llm-0.9"; };

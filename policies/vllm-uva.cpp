@@ -161,8 +161,8 @@ PolicyInfo info() {
        .default_value = "",
        .minimum = 0,
        .maximum = 1e15,
-       .doc = "Weights of one GPU that live on the host; the last tensor may exceed it. Default: the least that leaves "
-              "the KV cache memory.gpu_kv, or 32,768 tokens",
+       .doc = "Weights of one GPU that live on the host; the last tensor may exceed this size. Default: the least that "
+              "leaves memory.gpu_kv, or KV for 32,768 tokens, on the GPU",
        .source = "vLLM --cpu-offload-gb, in GiB (0 there); the default is Spillway's"},
       {.name = kUva,
        .type = ParameterType::boolean,

@@ -38,8 +38,8 @@ void read_measured(EngineLog& log, TraceReader& reader, const std::string& forma
                       "(ttft_s or first_token_s, e2e_s or end_s)");
     }
     if (row.output > Tokens(1) && *row.e2e == *row.ttft) {
-      throw DataError(fmt::format("{} output tokens came at one instant", row.output.count()), where,
-                      "the time of the last token must be there");
+      throw DataError(fmt::format("the first and the last of {} output tokens have the same time", row.output.count()),
+                      where, "give the time of the last token");
     }
     LoggedRequest request;
     request.id = fmt::format("row {}", reader.row());

@@ -211,7 +211,8 @@ class RequestsReader {
       return false;
     }
     if (r.output > Tokens(1) && r.last_token == r.first_token) {
-      complain(fmt::format("{} output tokens came at one instant, {:.6f} s", r.output.count(), r.first_token),
+      complain(fmt::format("the first and the last of {} output tokens have the same time, {:.6f} s", r.output.count(),
+                           r.first_token),
                fmt::format("{} must be the time of the last token", keys_->stamps[3]));
       return false;
     }

@@ -15,8 +15,8 @@ namespace {
 constexpr const char* kPurpose = "workload.live.";
 
 [[noreturn]] void refuse(double conversations) {
-  throw ConfigError(fmt::format("{:.3g} conversations would be live at 0, and at most {:.0e} fit a run", conversations,
-                                static_cast<double>(LiveConversations::kMost)),
+  throw ConfigError(fmt::format("{:.3g} conversations would be in progress at time 0; a run can have at most {:.0e}",
+                                conversations, static_cast<double>(LiveConversations::kMost)),
                     "workload.start", "lower workload.rate or workload.think_time, or use workload.start=empty");
 }
 

@@ -313,7 +313,8 @@ class Builder {
 
   void open_file() {
     if (settings_.has("workload.columns") && text("workload.format", "auto") != "auto") {
-      problem("workload.format", "workload.columns says what the columns of the file mean, so it has no other format",
+      problem("workload.format",
+              "workload.columns says what the columns of the file mean, so workload.format cannot name another format",
               "leave workload.format out");
     }
     if (prefix_sessions() && text("workload.arrival", "trace") != "trace") {

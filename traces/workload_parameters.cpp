@@ -77,12 +77,13 @@ void add_arrival(std::vector<Parameter>& table) {
 }
 
 void add_concurrency(std::vector<Parameter>& table) {
-  table.push_back(number(
-      "workload.concurrency", ParameterType::integer, "requests", 1.0, static_cast<double>(kMaxClients),
-      "Most requests in flight at once. Without workload.rate, workload.arrival and a file's times, a closed loop: the "
-      "next request is sent when one has ended. With them, a request that is due waits at its client, and its TTFT "
-      "counts from the send. A turn of a conversation is in flight, its think time is not. Default: no limit",
-      "vLLM benchmarks/serve --max-concurrency, GuideLLM's and AIPerf's concurrency"));
+  table.push_back(number("workload.concurrency", ParameterType::integer, "requests", 1.0,
+                         static_cast<double>(kMaxClients),
+                         "Maximum number of requests in flight. Without workload.rate, workload.arrival and times in "
+                         "the file, the loop is closed: the next request is sent when one ends. With any of them, a "
+                         "request that is due waits at its client, and its TTFT counts from the send. A turn of a "
+                         "conversation is in flight, its think time is not. Default: no limit",
+                         "vLLM benchmarks/serve --max-concurrency, GuideLLM's and AIPerf's concurrency"));
   table.push_back(number("workload.ramp", ParameterType::duration, "ns", 0.0, 1e17,
                          "workload.concurrency: time over which its first requests are sent, evenly; default: 0s",
                          "vLLM benchmarks/serve sends them at once; AIPerf has a ramp of the concurrency"));
@@ -94,21 +95,21 @@ void add_conversations(std::vector<Parameter>& table) {
           "Play conversations: a turn arrives only after the answer to the turn before, and its prompt repeats the "
           "conversation so far. false: every turn is a request alone",
           "Spillway: true, as clients read an answer before they send the next turn"));
-  Parameter sessions =
-      key("workload.sessions", ParameterType::choice, "-", "none",
-          "Conversations of a trace file that names none but has times and prefix ids (hash_ids of mooncake-jsonl). "
-          "prefix: a request continues the latest earlier one whose whole blocks its ids begin with, if its prompt is "
-          "longer and no other request continues that one. none: every request is alone",
-          "Spillway: none, as ids also repeat where users ask several questions about one document");
+  Parameter sessions = key(
+      "workload.sessions", ParameterType::choice, "-", "none",
+      "Conversations of a trace file that names none but has times and prefix ids (hash_ids of mooncake-jsonl). "
+      "prefix: a request continues the latest earlier request if its ids begin with the ids of that request's whole "
+      "prompt blocks and its prompt is longer. Each request is continued at most once. none: every request is alone",
+      "Spillway: none, as ids also repeat where users ask several questions about one document");
   sessions.choices = {"none", "prefix"};
   table.push_back(std::move(sessions));
   Parameter start =
       key("workload.start", ParameterType::choice, "-", "",
-          "Conversations at 0. stationary: those that would be live if conversations had always started at the rate, "
-          "each between two turns, so that requests arrive at workload.rate from the beginning; caches are empty, and "
-          "the run ends after workload.requests turns of any conversation. empty: none; every conversation is played "
-          "from its first turn to its last. Default: stationary, and empty when the starts have no mean rate (the "
-          "times of a file, all-at-once, a closed loop)",
+          "Conversations in progress at time 0. stationary: as many as if conversations had always started at the "
+          "rate, each between two turns. Requests then arrive at workload.rate from the beginning, caches are empty, "
+          "and the run ends after workload.requests turns of any conversation. empty: no conversation; each is played "
+          "from its first turn to its last. Default: stationary, or empty if conversations do not start at a mean rate "
+          "(a file's times, all-at-once, a closed loop)",
           "Cox, Renewal Theory (1962), section 5.4; a run from empty offers little of its rate for minutes");
   start.choices = {"stationary", "empty"};
   table.push_back(std::move(start));

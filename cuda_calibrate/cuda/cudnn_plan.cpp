@@ -86,7 +86,7 @@ std::optional<std::string> first_wrong(std::span<const float> got, std::span<con
   for (std::size_t i = 0; i < want.size(); ++i) {
     const double error = std::abs(double{got[i]} - double{want[i]});
     if (error <= 2.0 * roundoff * (1.0 + std::abs(double{want[i]}))) continue;  // false for NaN
-    return fmt::format("number {} of its result is {}, but should be {}", i, got[i], want[i]);
+    return fmt::format("number {} of cuDNN's result is {}, but should be {}", i, got[i], want[i]);
   }
   return std::nullopt;
 }

@@ -47,7 +47,7 @@ std::string reason_for(const SectionDefinition& definition, const MachineFacts& 
                        const std::vector<Point>& points, Level level) {
   if (definition.needs_gpu && gpu == nullptr) return facts.gpu_reason.empty() ? "no GPU was found" : facts.gpu_reason;
   if (static_cast<std::int64_t>(facts.gpus.size()) < definition.gpus) {
-    return fmt::format("it takes {} GPUs, and the machine has {}", definition.gpus, facts.gpus.size());
+    return fmt::format("the section needs {} GPUs, but the machine has {}", definition.gpus, facts.gpus.size());
   }
   if (!points.empty()) return {};
   const bool by_level =

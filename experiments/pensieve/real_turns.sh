@@ -88,7 +88,7 @@ rows "the paper's" 204800 "${chat[@]}" workload.trace=sharegpt-chat workload.rat
 turns=$traces/sharegpt-turns-1000.csv
 if [[ -f $turns ]]; then
   rows "real turns" 204800 "${chat[@]}" workload.trace="$turns" workload.rate=1 workload.think_time="exponential(60s)"
-  rows "real turns, long thoughts" 204800 "${chat[@]}" workload.trace="$turns" workload.rate=1 \
+  rows "real turns, long think times" 204800 "${chat[@]}" workload.trace="$turns" workload.rate=1 \
     workload.think_time="lognormal(60s,6.5)"
 fi
 mooncake=$traces/mooncake-synthetic.jsonl

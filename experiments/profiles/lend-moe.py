@@ -26,7 +26,7 @@ def main(lender_path, borrower_path):
     with open(borrower_path, encoding="utf-8") as file:
         borrower = json.load(file)
     if lender["values"]["sm_count"]["value"] != borrower["values"]["sm_count"]["value"]:
-        sys.exit("the residuals are of another number of SMs")
+        sys.exit("error: lender and borrower have different numbers of SMs, and the residuals hold for one number only")
 
     def ratio(*names):
         return figure(borrower, *names) / figure(lender, *names)

@@ -81,7 +81,7 @@ std::string why_another_gpu(const GpuProfile& base, const MeasuredDevice& device
   if (!stated.name.empty()) {
     if (!means(base, stated.name)) return fmt::format("--gpu names {}", stated.name);
   } else if (device.name) {
-    if (!means(base, *device.name)) return fmt::format("the files are of {}", *device.name);
+    if (!means(base, *device.name)) return fmt::format("the files were measured on {}", *device.name);
   } else {
     for (const auto& [option, text] : {std::pair("--stands-for", &stated.stands_for), {"--name", &stated.profile}}) {
       const std::string model = gpu_model(*text);
@@ -89,7 +89,7 @@ std::string why_another_gpu(const GpuProfile& base, const MeasuredDevice& device
     }
   }
   if (device.sm_count && !is_unknown(base, "sm_count") && *device.sm_count != base.sm_count) {
-    return fmt::format("the files are of {} SMs, not {}", *device.sm_count, base.sm_count);
+    return fmt::format("the measured GPU has {} SMs, not {}", *device.sm_count, base.sm_count);
   }
   const auto other_memory = [&](std::int64_t bytes) {
     return !is_unknown(base, "memory") &&
@@ -100,7 +100,8 @@ std::string why_another_gpu(const GpuProfile& base, const MeasuredDevice& device
     return fmt::format("--memory is {:.4g} GB, not {}", static_cast<double>(stated.memory->count()) / 1e9, memory);
   }
   if (device.memory_bytes && other_memory(*device.memory_bytes)) {
-    return fmt::format("the files are of {:.4g} GB, not {}", static_cast<double>(*device.memory_bytes) / 1e9, memory);
+    return fmt::format("the measured GPU has {:.4g} GB, not {}", static_cast<double>(*device.memory_bytes) / 1e9,
+                       memory);
   }
   if (stated.bandwidth && !is_unknown(base, "memory_bandwidth") &&
       apart(stated.bandwidth->value(), base.memory_bandwidth.value(), kSameBandwidth)) {

@@ -24,9 +24,10 @@ struct StatedGpu {
 /// Empty when the text names none.
 [[nodiscard]] std::string gpu_model(std::string_view text);
 
-/// Why the base profile is of another GPU than the measured one, as a clause: "the files are of NVIDIA L40S". Compared
-/// are, where stated, the name (--gpu, else that of the files, else the one in --stands-for or --name), the number of
-/// SMs, the memory (5% apart or more) and its bandwidth (2%). Empty when nothing differs, and when nothing is stated.
+/// Why the base profile is of another GPU than the measured one, as a clause: "the files were measured on NVIDIA L40S".
+/// Compared are, where stated, the name (--gpu, else that of the files, else the one in --stands-for or --name), the
+/// number of SMs, the memory (5% apart or more) and its bandwidth (2%). Empty when nothing differs, and when nothing is
+/// stated.
 [[nodiscard]] std::string why_another_gpu(const GpuProfile& base, const MeasuredDevice& device,
                                           const StatedGpu& stated);
 

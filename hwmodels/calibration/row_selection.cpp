@@ -120,8 +120,8 @@ void RowSelection::copy(RowSource& row, const CopyRow& one) {
   if (!memory || !observed || !order || !ctas || !pool || !beside || !counts) return;
   if (one.mechanism == CopyMechanism::relay) {
     if (*memory != "pageable" || *observed != "host") {
-      return leave_out("relay copies of page-locked memory, or without the CPU's part",
-                       "a relay takes memory that is not page-locked, and its time includes both copies");
+      return leave_out("relay copies from page-locked memory or timed by the GPU alone",
+                       "a relay copies memory that is not page-locked, and its time includes the copy by the CPU");
     }
     return to_.copies.push_back(one);
   }

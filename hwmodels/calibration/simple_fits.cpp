@@ -231,11 +231,10 @@ HostModel fit_host(std::span<const HostRow> rows) {
   for (const HostRow& row : rows) samples.push_back({real(row.sequences), row.seconds});
   const auto line = line_through(samples);
   if (!line) {
-    throw DataError(
-        fmt::format("fixed and per-sequence time need rows of at least 2 numbers of sequences; there are {} "
-                    "rows of fewer",
-                    rows.size()),
-        "host rows", "measure another number of sequences");
+    throw DataError(fmt::format("the fixed and the per-sequence time need rows with at least 2 different numbers of "
+                                "sequences; the {} rows have fewer",
+                                rows.size()),
+                    "host rows", "measure another number of sequences");
   }
   return {line->at_zero, line->slope};
 }
@@ -252,8 +251,8 @@ IterationModel fit_iterations(std::span<const IterationRow> rows) {
   const auto fitted = relative_fit(equations);
   if (!fitted) {
     throw DataError(
-        fmt::format("fixed time and times per token, context token and chunk pair need at least as many rows, in "
-                    "which these vary independently; there are {}",
+        fmt::format("the fixed time and the times per token, context token and chunk pair need at least 4 rows (3 "
+                    "without chunks) in which tokens, context and chunk pairs vary independently; there are {} rows",
                     rows.size()),
         "iteration rows", "log decode and prefill iterations of several sizes");
   }

@@ -76,7 +76,7 @@ std::optional<SustainedFit> fit_sustained(const Measurements& in) {
   const std::vector<double> limit = powers_of(late);
   const std::vector<double> full = powers_of(all.first(slow));
   if (attention.empty() || limit.empty() || full.empty()) {
-    return without("the power is missing of the GEMM before or after it slowed down, or of the attention");
+    return without("the power of the GEMM before or after it slowed down, or the power of the attention, is missing");
   }
   const double most = *std::max_element(full.begin(), full.end());
   const double beside = median(attention);

@@ -30,8 +30,8 @@ inline constexpr const char* kLenderPollKey = "policy.lender_poll";
           .minimum = 0.0,
           .maximum = 3.6e12,
           .doc =
-              "How often, at most, the policy asks between two iterations whether lent memory is reclaimed, or "
-              "offered again (memory.lender)",
+              "Minimum time between two checks whether lent memory is reclaimed, or offered again (memory.lender). The "
+              "policy checks between iterations",
           .source = "aquaml/aqua (0ed7c15), dynamic_policy.py: 4 s"};
 }
 

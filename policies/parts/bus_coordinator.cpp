@@ -133,18 +133,21 @@ std::vector<FigureDefinition> bus_figures() {
            "and with their SLOs as iteration times. Mean over the time in which at least one of them is busy, in the "
            "whole run. Null for instances that share no bus, or are not coordinated."},
           {kOverload, "fraction",
-           "Share of this time in which no choice of intervals keeps the demand below the bus, so that SLOs may be "
-           "missed. Null likewise.",
+           "Share of the time in which the bus is overloaded: no choice of intervals keeps the demand below its "
+           "bandwidth, so SLOs may be missed. Relative to the time in which at least one instance on the bus is busy. "
+           "Null for instances that share no bus, or are not coordinated.",
            Better::smaller},
           {kRefusedRequests, "requests",
            "Requests that were rejected because requests that ran would have missed their SLO: no choice of intervals "
-           "keeps the instances below the bandwidth of the bus, or leaves enough memory. With several replicas, each "
-           "that is up has refused them. All instances, in the whole run. Null likewise.",
+           "keeps the instances below the bandwidth of the bus, or leaves enough memory. With several replicas, a "
+           "request is rejected only after every replica that is up has refused it. All instances, in the whole run. "
+           "Null for instances that share no bus, or are not coordinated.",
            Better::smaller, Merge::sum},
           {kReroutedRequests,
            "requests",
-           "Refusals, for the same reason, after which the request was sent to another replica. A request counts once "
-           "for each of them. All instances, in the whole run. Null likewise.",
+           "Refusals, for the reason of refused_requests, after which the request was sent to another replica. A "
+           "request counts once per refusal. All instances, in the whole run. Null for instances that share no bus, or "
+           "are not coordinated.",
            {},
            Merge::sum}};
 }

@@ -59,7 +59,9 @@ Parameter pageable_parameter() {
           .default_value = "0.55",
           .minimum = 0.01,
           .maximum = 1.0,
-          .doc = "Bandwidth of a copy from memory that is not page-locked, as a share of one that is",
+          .doc =
+              "Bandwidth of a copy from memory that is not page-locked, as a share of the bandwidth from page-locked "
+              "memory",
           .source = "14.4 of 26.2 GB/s on one machine (a third party's measurement; hwmodels/README.md)"};
 }
 
@@ -69,30 +71,33 @@ std::vector<Parameter> cpu_call_parameters() {
   const auto time = [](const char* name, const char* standard, const char* doc, const char* source) {
     return Parameter{.name = name,
                      .type = ParameterType::duration,
-                     .unit = "time",
+                     .unit = "ns",
                      .default_value = standard,
                      .minimum = 0.0,
                      .maximum = 1e9,
                      .doc = doc,
                      .source = source};
   };
-  return {time(kSync, "25us", "Fixed time of the way to the CPU, and of the way back: waiting for the GPU and a copy",
-               "assumed: a stream synchronisation and a small copy; no measurement was found"),
-          time(kCpuStart, "100us", "Fixed time of a layer's experts on the CPU: starting the threads",
-               "assumed: a thread pool's barrier over tens of threads; no measurement was found")};
+  return {
+      time(
+          kSync, "25us",
+          "Fixed time of each transfer between GPU and CPU, in each direction: waiting for the GPU and starting a copy",
+          "assumed: a stream synchronisation and a small copy; no measurement was found"),
+      time(kCpuStart, "100us", "Fixed time of a layer's experts on the CPU: starting the threads",
+           "assumed: a thread pool's barrier over tens of threads; no measurement was found")};
 }
 
 ExpertCpu expert_cpu(const Deployment& deployment, const Settings& settings) {
   const ExpertDeployment& experts = *deployment.experts;
   if (experts.dram_peak <= 0.0) {
     throw ConfigError("experts on the CPU need the bandwidth of the host's memory, and the hardware states none",
-                      "hardware", "name a server whose host states dram_peak, as hardware=hgx-h100-8");
+                      "hardware", "name a server whose host states dram_peak, such as hardware=hgx-h100-8");
   }
   if (experts.cpu_flops.empty()) {
     throw ConfigError(
-        "experts on the CPU need the rate of its matrix products, and the host states none", "hardware",
+        "experts on the CPU need the host's rate of matrix products, and the host states none", "hardware",
         "give the host's file gemm_flops_64_rows, as cuda_calibrate or a benchmark of a GEMM measures it, "
-        "or name another server, as hardware=hgx-h100-8");
+        "or name another server, such as hardware=hgx-h100-8");
   }
   return {.bandwidth = settings.get<double>(kCpuEfficiency) * experts.dram_peak,
           .flops = experts.cpu_flops,
@@ -101,40 +106,39 @@ ExpertCpu expert_cpu(const Deployment& deployment, const Settings& settings) {
 }
 
 std::vector<FigureDefinition> expert_figures() {
-  return {
-      {"expert_hit_fraction", "fraction",
-       "Of the experts that an iteration uses in a layer, the share that was on the GPU when the layer's router had "
-       "chosen. Mean over the run, each pair of layer and expert counted once an iteration.",
-       Better::larger},
-      {"expert_load_fraction", "fraction",
-       "The same of experts that the layer waited for: they were copied to the GPU."},
-      {"expert_cpu_fraction", "fraction", "The same of experts that the CPU computed."},
-      {"late_prefetch_fraction", "fraction",
-       "The same of experts whose copy had been started before the router chose, and had not ended. They are counted "
-       "as copied or as computed by the CPU, too."},
-      {"unused_prefetches",
-       "experts",
-       "Experts that were copied for a prediction and were not used, in the whole run.",
-       {},
-       Merge::sum},
-      {"demanded_expert_bytes",
-       "bytes",
-       "Copied to the GPU because a router had chosen them, in the whole run, per GPU.",
-       {},
-       Merge::sum},
-      {"prefetched_expert_bytes",
-       "bytes",
-       "Copied to the GPU before a router had chosen, in the whole run, per GPU.",
-       {},
-       Merge::sum},
-      {"cpu_expert_bytes", "bytes", "Weights of experts that the CPU read, in the whole run.", {}, Merge::sum},
-      {"cpu_expert_seconds", "s", "Time in which the CPU computed experts, in the whole run.", {}, Merge::sum},
-      {"gpu_expert_seconds",
-       "s",
-       "Time in which the GPU computed routed experts, in the whole run, without what copies slow it down. The rest of "
-       "its busy time is that of attention, dense layers, routers and shared experts.",
-       {},
-       Merge::sum}};
+  return {{"expert_hit_fraction", "fraction",
+           "Share of the experts used by an iteration that were on the GPU when the layer's router chose them. Mean "
+           "over the run; each pair of layer and expert counts once per iteration.",
+           Better::larger},
+          {"expert_load_fraction", "fraction",
+           "Share of the experts used by an iteration that the layer waited for while they were copied to the GPU."},
+          {"expert_cpu_fraction", "fraction", "Share of the experts used by an iteration that the CPU computed."},
+          {"late_prefetch_fraction", "fraction",
+           "Share of the experts used by an iteration whose copy had started before the router chose them, but had not "
+           "ended. These experts also count as copied or as computed by the CPU."},
+          {"unused_prefetches",
+           "experts",
+           "Experts that were copied for a prediction and were not used, in the whole run.",
+           {},
+           Merge::sum},
+          {"demanded_expert_bytes",
+           "bytes",
+           "Bytes of experts copied to the GPU because a router had chosen them, in the whole run, per GPU.",
+           {},
+           Merge::sum},
+          {"prefetched_expert_bytes",
+           "bytes",
+           "Bytes of experts copied to the GPU before a router had chosen, in the whole run, per GPU.",
+           {},
+           Merge::sum},
+          {"cpu_expert_bytes", "bytes", "Weights of experts that the CPU read, in the whole run.", {}, Merge::sum},
+          {"cpu_expert_seconds", "s", "Time in which the CPU computed experts, in the whole run.", {}, Merge::sum},
+          {"gpu_expert_seconds",
+           "s",
+           "Time in which the GPU computed routed experts, in the whole run, without the slowdown by copies. The rest "
+           "of the GPU's busy time is attention, dense layers, routers and shared experts.",
+           {},
+           Merge::sum}};
 }
 
 ExpertLayers::ExpertLayers(const Deployment& deployment, Blocks capacity, ExpertCpu cpu)

@@ -340,16 +340,18 @@ Layout layout(const Deployment& deployment, const Settings& settings, const NeoO
   const Blocks blocks(whole.count() * deployment.layers / (deployment.layers + 1));
   if (whole < Blocks(1)) {
     if (deployment.gpu_kv_given) {
-      throw ConfigError("memory.gpu_kv is less than a KV block, and policy " + name +
-                            " needs some: prompts are computed there, also those whose KV goes to the host",
-                        "memory.gpu_kv", "raise it, or leave it out: all that the weights leave");
+      throw ConfigError(
+          "memory.gpu_kv is less than a KV block, and policy " + name +
+              " needs at least one: all prompts are computed in this memory, even if their KV then goes to the host",
+          "memory.gpu_kv", "raise it, or leave it out to use all the memory that the weights leave");
     }
     throw ConfigError("the weights leave no GPU memory for KV", "model",
                       "raise tensor_parallel, choose hardware with more memory, or a smaller model");
   }
   if (blocks < Blocks(1)) {
-    throw ConfigError("policy " + name + " has no KV block on the GPU: of " + std::to_string(whole.count()) +
-                          " blocks, one of " + std::to_string(deployment.layers + 1) + " layers stages prompts",
+    throw ConfigError("policy " + name + " has no whole KV block on the GPU: memory for " +
+                          std::to_string(whole.count()) + " blocks is divided among " +
+                          std::to_string(deployment.layers + 1) + " layers, one of which stages prompts for the host",
                       "memory.gpu_kv", "raise it: prompts for the host pass through these blocks, too");
   }
   const Blocks host(settings.get<Bytes>("memory.host_kv") / deployment.block_bytes);
@@ -409,7 +411,8 @@ PolicyInfo neo_policy(const std::string& name, NeoOptions (*options)(const Setti
        .default_value = "0",
        .minimum = -0.99,
        .maximum = 100.0,
-       .doc = "Error of the predicted times of attention on the CPU: 0.2 predicts 20% too much. What is charged stays",
+       .doc = "Relative error of the predicted times of attention on the CPU: 0.2 predicts 20% too long. The simulated "
+              "times do not change",
        .source = "assumed: to study a wrong predictor"},
       swap_copies_key()};
   info.figures = {

@@ -62,9 +62,8 @@ std::vector<Parameter> paging_parameters(const std::string& tier, const std::str
        .type = ParameterType::boolean,
        .unit = "-",
        .default_value = "true",
-       .doc =
-           "false: the GPU forgets a block of the prefix cache when its last user leaves it, so a context comes from "
-           "the memory below each time (memory.host_cache, memory.peer_cache)",
+       .doc = "false: the GPU forgets a block of the prefix cache when its last user leaves it, so a context is copied "
+              "from a lower tier each time (memory.host_cache, memory.peer_cache)",
        .source = "AQUA, section 9.3: contexts that many prompts share are kept in the swap tier"}};
 }
 
@@ -87,8 +86,9 @@ std::vector<Problem> paging_problems(const std::string& name, const Settings& se
                         "set engine.prefix_caching=false, or policy.incremental_swap_out=false"});
   }
   if (incremental(settings) && borrows(settings)) {
-    problems.push_back({"copies that stay in the swap tier are not modelled where the lender may want it back",
-                        kIncremental, "set policy.incremental_swap_out=false"});
+    problems.push_back(
+        {"copies that stay in the swap tier are not modelled where the lender may reclaim its memory (memory.lender)",
+         kIncremental, "set policy.incremental_swap_out=false"});
   }
   return problems;
 }

@@ -177,13 +177,12 @@ IntervalChoice choose_interval(const RecordEntry& entry, const WeightMemory& mem
   }
   const std::int32_t smallest = *entry.min_interval;
   if (smallest > *largest) {
-    return rejection(
-        Bound::slo_and_memory,
-        fmt::format("the SLO of {:.3f} ms, {:.3f} ms above the best time of batch {} and sequence {}, needs {}{}, and "
-                    "memory interval {} or less: with {}, {}",
-                    ms(entry.slo), ms(entry.slo - entry.unoffloaded), entry.batch, entry.sequence.count(),
-                    named(smallest), smallest == kAllResident ? "" : " or more", *largest, named(smallest),
-                    requirement(memory, smallest, kv)));
+    return rejection(Bound::slo_and_memory,
+                     fmt::format("the SLO of {:.3f} ms, {:.3f} ms above the best time of batch {} and sequence {}, "
+                                 "needs {}{}, but the memory needs interval {} or less: with {}, {}",
+                                 ms(entry.slo), ms(entry.slo - entry.unoffloaded), entry.batch, entry.sequence.count(),
+                                 named(smallest), smallest == kAllResident ? "" : " or more", *largest, named(smallest),
+                                 requirement(memory, smallest, kv)));
   }
   return {.interval = smallest, .largest = largest};
 }

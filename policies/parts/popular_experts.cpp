@@ -14,7 +14,7 @@ Parameter gpu_experts_parameter(const std::string& name, const std::string& of, 
           .minimum = 0.0,
           .maximum = 1e7,
           .doc = "How many " + of +
-                 " are on the GPU. Default: as many as leave the KV cache memory.gpu_kv, or 32,768 tokens",
+                 " are on the GPU. Default: as many as leave memory.gpu_kv, or KV for 32,768 tokens, on the GPU",
           .source = source};
 }
 

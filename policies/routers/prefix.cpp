@@ -212,7 +212,7 @@ std::vector<Parameter> parameters() {
        .default_value = "0ns",
        .minimum = 0,
        .maximum = 86'400e9,  // a day
-       .doc = "The router knows of what it sent, and of what has ended, only so much later",
+       .doc = "Delay after which the router learns which requests it has sent to each replica, and which have ended",
        .source = "Spillway: 0, because a gateway that sends all requests knows at once what it sent"}};
 }
 

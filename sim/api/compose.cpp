@@ -48,8 +48,9 @@ Check merged_check(const PolicyInfo& host, const PolicyInfo& part, const std::st
     const std::string fixed = shrinks_without ? shrinks_without(settings) : "";
     if (!fixed.empty() && admits_parts) {
       problems.push_back(
-          {"policy " + name + " admits prompts with memory for a part of them, but the KV memory changes", where,
-           "give " + fixed + ", or choose another scheduler"});
+          {"policy " + name +
+               " admits prompts of which only a part fits the KV memory, but the KV memory changes during the run",
+           where, "give " + fixed + ", or choose another scheduler"});
     } else if (!fixed.empty() && !preempts) {
       problems.push_back(
           {"policy " + name + " never preempts, but the KV memory may shrink below what running requests use", where,

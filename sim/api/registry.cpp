@@ -68,7 +68,7 @@ const PolicyInfo& PolicyRegistry::with_weights(const PolicyInfo& base, const std
     for (const PolicyInfo* other : all()) {
       if (weights_conflict(*other, part->second).empty()) others += (others.empty() ? "" : ", ") + other->name;
     }
-    throw ConfigError(conflict + ", so policy.weights=" + weights + " cannot", kWeightsKey,
+    throw ConfigError(conflict + ", so policy.weights=" + weights + " cannot be used", kWeightsKey,
                       "leave out policy.weights, or use one of the policies " + others);
   }
   const std::lock_guard lock(mutex_);

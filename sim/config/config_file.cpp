@@ -131,7 +131,7 @@ class ConfigReader : public nlohmann::json_sax<nlohmann::json> {
   }
   void complain(const std::string& what) {
     problems_.push_back({(path_.empty() ? "the file" : brief(dotted_path())) + " " + what, where(),
-                         path_.empty() ? R"(write {"key": value, ...})" : "give numbers, texts, true or false"});
+                         path_.empty() ? R"(write {"key": value, ...})" : "give numbers, strings, true or false"});
   }
   /// The value of the key is a list of objects, which the key's reader reads from the text.
   [[nodiscard]] bool structured() const {

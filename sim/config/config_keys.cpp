@@ -116,10 +116,10 @@ void add_engine(std::vector<Parameter>& table, const std::vector<std::string>& e
   table.push_back(count("engine.max_num_seqs", "requests", "256", kMostRequests, "Most requests in one batch", vllm));
   table.push_back(count("engine.max_num_batched_tokens", "tokens", "2048", kMostTokens,
                         "Most tokens computed in one iteration", vllm));
-  table.push_back(
-      count("engine.max_model_len", "tokens", "", kMostTokens,
-            "Longest request, prompt and answer together; default: the model's limit, or the capacity of the KV cache",
-            "vLLM engine argument of the same name"));
+  table.push_back(count("engine.max_model_len", "tokens", "", kMostTokens,
+                        "Longest request, prompt and answer together; default: the smaller of the model's limit and "
+                        "the KV cache's capacity",
+                        "vLLM engine argument of the same name"));
   table.push_back({.name = "engine.gpu_memory_utilization",
                    .type = ParameterType::real,
                    .unit = "fraction",
@@ -205,9 +205,9 @@ void add_engine(std::vector<Parameter>& table, const std::vector<std::string>& e
        .default_value = "1",
        .minimum = 0.0,
        .maximum = 1.0,
-       .doc = "Share of the time that copies of vllm-offloading take to start for which the worker's thread "
-              "is busy, before it launches the step's kernels. An engine that runs one step ahead begins while "
-              "the GPU computes the step before. 0: another thread starts them",
+       .doc = "Share of the launch time of vllm-offloading's copies that the worker's thread spends before it "
+              "launches the step's kernels. An engine that runs one step ahead starts the copies while the GPU "
+              "computes the previous step. 0: another thread starts the copies",
        .source = "vLLM 0.11 to 0.13 starts them on the worker's thread, by a loop of cudaMemcpyAsync. A loop "
                  "of small copies is as fast as the CPU issues it: the launch time of the GPU's profile"});
   table.push_back(flag("engine.overheads", "true", "false: the engine takes no CPU time, as an ideal engine",
@@ -217,7 +217,7 @@ void add_engine(std::vector<Parameter>& table, const std::vector<std::string>& e
 void add_disk(std::vector<Parameter>& table) {
   table.push_back(memory_size("memory.disk_cache", "0B",
                               "Disk, per GPU, for the prefix cache's blocks that memory.host_cache evicts; 0B: none. A "
-                              "request whose blocks are on the disk waits until they are on the GPU. It needs "
+                              "request whose blocks are on the disk waits until they are on the GPU. The key needs "
                               "engine.kv_connector=vllm-offloading",
                               "Spillway: off by default, because vLLM 0.11 to 0.13 has no disk tier of its own"));
   const std::string nvme = "Samsung PM9A3 (NVMe, PCIe 4.0 x4), datasheet, recalled, not looked up: up to ";
@@ -243,11 +243,12 @@ void add_disk(std::vector<Parameter>& table) {
   };
   operations("read", "1100000", "1,100,000 random reads of 4 KB per second");
   operations("write", "200000", "200,000 random writes of 4 KB per second");
-  table.push_back(count("memory.disk_queue_depth", "transfers", "16", 16,
-                        "Transfers of memory.disk_cache in progress at once, which share the disk evenly; others wait, "
-                        "first come, first served. A transfer is all blocks that a request reads, or that a store "
-                        "evicts from the host",
-                        "Spillway: an NVMe queue holds up to 65,536 commands, so it limits no transfer of many"));
+  table.push_back(
+      count("memory.disk_queue_depth", "transfers", "16", 16,
+            "Transfers of memory.disk_cache in progress at once, which share the disk evenly; others wait, "
+            "first come, first served. A transfer is all blocks that a request reads, or that a store "
+            "evicts from the host",
+            "assumed: an NVMe queue holds up to 65,536 commands, so it does not limit a transfer of many blocks"));
 }
 
 void add_memory(std::vector<Parameter>& table) {
@@ -310,7 +311,7 @@ void add_memory(std::vector<Parameter>& table) {
   offer_at.minimum = 0.0;
   table.push_back(std::move(offer_at));
   table.push_back(count("memory.lend_reclaim_at", "requests", "10", kMostRequests,
-                        "An instance wants the memory back that it lends once so many requests wait", informer));
+                        "An instance reclaims the memory that it lends as soon as this many requests wait", informer));
   table.push_back(count("memory.block_tokens", "tokens", "16", kMostBlockTokens, "Tokens in one KV block",
                         "vLLM block_size, 16 by default"));
   table.push_back(choice("memory.kv_dtype", "auto", {"auto", "fp16", "bf16", "fp8"},
@@ -404,7 +405,8 @@ void add_experts(std::vector<Parameter>& table) {
       sources(kSkewOfFew, kSkewOfMany));
   add("experts.locality", "", 1.0,
       "Share of its experts that a sequence keeps from one token to the next, beyond chance. run and compare also show "
-      "half and twice of it (--fixed-locality: not). Default: 0.2 with up to 16 experts, else 0.4",
+      "results for half and for twice this value (not with --fixed-locality). Default: 0.2 with up to 16 experts, else "
+      "0.4",
       sources(kLocalityOfFew, kLocalityOfMany));
   add("experts.lookahead", "0.8", 1.0,
       "Accuracy of prediction: share of a layer's experts that its gate predicts correctly from the hidden state of "
@@ -434,8 +436,10 @@ Parameter hit_curve_key() {
           .quiet_default = true,
           .doc =
               "Measured hit curve of a policy with slots for the experts of each layer: slots, and the share of uses "
-              "that find their expert there, as 64:0.67,128:0.81; straight lines in between, 0 at no slots, 1 at a "
-              "slot for every expert. Then the curve says what is on the GPU. Default: what was used last is there",
+              "that find their expert in a slot, as 64:0.67,128:0.81. The curve is linear between points, 0 at 0 "
+              "slots, 1 at a "
+              "slot for every expert. The curve then decides which uses hit. Default: the policy does; it evicts the "
+              "least recently used expert",
           .source = "Example: llama.cpp PR 27861, a model of 512 experts"};
 }
 
@@ -464,17 +468,18 @@ void add_replicas(std::vector<Parameter>& table) {
   add(choice(kRouterKey, "least-outstanding", routers, "Which replica serves a request",
              "Spillway: by default the load is balanced by what a gateway knows itself"));
   add(flag("router.retry", "true",
-           "The router sends requests again that a replica loses when it goes down (events); false: they are lost",
+           "The router resends the requests that are lost when a replica goes down (events); false: they stay lost",
            "Spillway: gateways retry by default (vllm-router: 5 times)"));
   add({.name = kInstancesKey,
        .type = ParameterType::text,
        .unit = std::string(kListUnit),
        .default_value = "",
-       .doc =
-           "Several models or settings on one server, in a configuration: a list of "
-           "{\"name\": \"chat\", \"gpus\": \"0-3\", \"share\": 0.5, ...} with any keys of a run but those that "
-           "hold for all of it, such as hardware. gpus are those of the server that it has; share is its part of the "
-           "workload, or it has workload.* keys of its own, which draw with seed plus its position in the list",
+       .doc = "Several models or settings on one server, in a configuration: a list of "
+              "{\"name\": \"chat\", \"gpus\": \"0-3\", \"share\": 0.5, ...} with any keys of a run but those that "
+              "apply to the whole run, such as hardware. gpus: the GPUs of the server that the instance uses. share: "
+              "its part of the "
+              "workload. An instance with workload.* keys has a workload of its own, drawn with seed + its position in "
+              "the list",
        .source = "Spillway: by default all instances of a run are replicas"});
   add({.name = "events",
        .type = ParameterType::text,
@@ -490,15 +495,15 @@ void add_replicas(std::vector<Parameter>& table) {
             "both",
             "DistServe, OSDI 2024; vLLM, SGLang and Dynamo: prefill and decode instances"));
   add(count("decode_replicas", "replicas", "", 100'000,
-            "Replicas that generate the answers of what the prefill_replicas compute",
-            "as prefill_replicas, which it goes with"));
+            "Replicas that generate answers from the KV that the prefill_replicas hand over",
+            "as prefill_replicas; each of the two keys needs the other"));
   add(choice(
       "decode_router", "least-outstanding", std::move(routers),
       "Which of the decode_replicas generates an answer; its router.* keys are those of router=, or the defaults",
       "Spillway: as router"));
   add(choice("handover.mode", "whole", {"whole", "layers"},
              "KV goes from a prefill to a decode replica as a whole, once the prompt has been computed, or layer by "
-             "layer while it is computed. Then the decode replica has to admit the request first",
+             "layer while it is computed. With layers, the decode replica has to admit the request first",
              "vLLM nixl_connector: whole"));
   add(choice("handover.first_token", "auto", {"auto", "prefill", "decode"},
              "The replica that samples the first token. decode: it computes the last token of the prompt again. auto: "
@@ -506,8 +511,9 @@ void add_replicas(std::vector<Parameter>& table) {
              "vLLM nixl_connector: the client gets the decode instance's tokens; SGLang and TensorRT-LLM: the prefill "
              "instance samples"));
   add(choice("handover.link", "auto", {"auto", "nvlink", "pcie", "network"},
-             "What KV crosses between two replicas. auto: nvlink within a server whose GPUs copy to each other, pcie "
-             "within another one, network between servers and where hardware names a GPU",
+             "Link over which KV goes from one replica to another. auto: nvlink within a server whose GPUs copy to "
+             "each other, "
+             "pcie within other servers, network between servers, and where hardware names a GPU",
              "Spillway: by default the fastest way that the hardware has"));
   add({.name = "handover.network_bandwidth",
        .type = ParameterType::real,
@@ -515,7 +521,7 @@ void add_replicas(std::vector<Parameter>& table) {
        .default_value = "50",
        .minimum = 1e-6,
        .maximum = 1e6,
-       .doc = "Bandwidth of each GPU's way to the network, in each direction",
+       .doc = "Bandwidth of each GPU's link to the network, in each direction",
        .source = "NVIDIA ConnectX-7 data sheet: 400 Gb/s, one for each GPU of a DGX H100; what a transfer reaches is "
                  "less"});
   add({.name = "handover.network_launch",
@@ -556,7 +562,7 @@ std::vector<Parameter> config_parameters(const ConfigNames& names, const std::ve
                    .doc =
                        "Price of one GPU for an hour, in any currency, or a file {\"prices\": [{\"hardware\": "
                        "\"h100-80gb-sxm\", \"price_per_hour\": 2.5, \"date\": \"2026-11-01\", \"source\": \"...\"}]} "
-                       "with the latest price of each GPU or server, also of one GPU. It gives "
+                       "that has the price of one GPU for each GPU or server name; the latest date counts. It gives "
                        "cost_per_million_output_tokens",
                    .source = "Spillway: no default, because prices differ by provider, contract and day"});
   table.push_back({.name = "hardware.power_watts",
@@ -572,10 +578,11 @@ std::vector<Parameter> config_parameters(const ConfigNames& names, const std::ve
                    .source = "Spillway: no default, because no bundled profile states a measured power"});
   table.push_back(count("tensor_parallel", "GPUs", "1", 64, "GPUs that share every layer of the model",
                         "vLLM tensor_parallel_size, 1 by default"));
-  table.push_back(count("data_parallel", "groups", "1", 64,
-                        "Groups of tensor_parallel GPUs in a replica: each attends for requests of its own, and "
-                        "experts are spread over all of them",
-                        "vLLM data_parallel_size, 1 by default"));
+  table.push_back(
+      count("data_parallel", "groups", "1", 64,
+            "Groups of tensor_parallel GPUs in a replica: each computes the attention of its own requests, and "
+            "experts are spread over all of them",
+            "vLLM data_parallel_size, 1 by default"));
   table.push_back(count("expert_parallel", "groups", "1", 4096,
                         "Groups of a replica's GPUs that hold experts of their own; the GPUs of a group share the "
                         "width of an expert",

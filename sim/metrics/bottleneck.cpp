@@ -120,7 +120,8 @@ Bottleneck find_bottleneck(const RunStatistics& statistics, std::int64_t max_num
   const std::int64_t lost = measured.timed_out + measured.rejected + measured.lost;
   if (bottleneck.resource == Resource::load && lost * 10 > measured.submitted) {
     bottleneck.advice = fmt::format(
-        "{} of {} requests timed out or were rejected, so the load is light only because work is missing. See the "
+        "{} of {} requests timed out, were rejected or were lost, so the load is light only because work is missing. "
+        "See the "
         "warnings, engine.request_timeout and engine.max_model_len first.",
         lost, measured.submitted);
   }

@@ -125,7 +125,7 @@ std::vector<MetricEntry> requests() {
         kLarger},
        [](const RunFigures& r) { return ratio(number(r.served.finished), r.span()); }},
       {{"output_throughput_tokens_per_s", "tokens/s",
-        "Output tokens that were generated in the measured span, of any request / span.", kLarger},
+        "Output tokens that all requests generated in the measured span / span.", kLarger},
        [](const RunFigures& r) { return ratio(r.generated(), r.span()); }},
       {{"total_throughput_tokens_per_s", "tokens/s",
         "Output tokens that were generated in the measured span, and input tokens of the requests whose first token "
@@ -211,8 +211,8 @@ std::vector<MetricEntry> engine() {
         "Preemptions that moved a request's KV to the host. A request preempted twice counts twice.", kSmaller},
        [](const RunFigures& r) { return Value(number(r.run.engine.preempted_swap)); }},
       {{"moved_h2d_bytes", "bytes",
-        "Bytes copied from host to GPU in the span, per GPU. Of an iteration that a boundary of the span cuts, the "
-        "share that its part in the span has in its length.",
+        "Bytes copied from host to GPU in the span, per GPU. If a boundary of the "
+        "span cuts an iteration, its bytes count in proportion to its part inside the span.",
         kNeither},
        [](const RunFigures& r) { return Value(number(r.run.engine.moved_h2d.count())); }},
       {{"moved_d2h_bytes", "bytes",
@@ -239,12 +239,13 @@ std::vector<MetricEntry> engine() {
          return Value(to_seconds(r.run.engine.kv_copied_beside - r.run.engine.kv_waited_for));
        }},
       {{"exposed_kv_copy_s", "s",
-        "Part of kv_copy_s in which the iteration waited for these copies: its first layer for what requests swap, any "
-        "layer for its own share.",
+        "Part of kv_copy_s in which the iteration waited for these copies: the first layer waits for swapped KV of "
+        "requests, each layer for its part of KV that is copied layer by layer.",
         kSmaller},
        [](const RunFigures& r) { return Value(to_seconds(r.run.engine.kv_waited_for)); }},
       {{"idle_kv_copy_s", "s",
-        "Part of kv_copy_s in which no iteration ran: nothing was to do, or all requests waited for KV on its way.",
+        "Part of kv_copy_s in which no iteration ran: there was nothing to compute, or all requests waited for KV "
+        "copies.",
         kNeither},
        [](const RunFigures& r) { return Value(to_seconds(r.run.engine.kv_copied_idle)); }},
       {{"prefix_cache_hit_fraction", "fraction",
@@ -470,7 +471,7 @@ std::vector<MetricEntry> cpu_attention() {
         "CPU, its queries and outputs on their way included. Of an iteration that a boundary of the span cuts, its "
         "waits count in proportion to its part in the span."},
        [](const RunFigures& r) { return ratio(to_seconds(r.run.engine.on_cpu->bubbles[0]), r.run.engine.busy_time); }},
-      {{"second_bubble_fraction", "fraction", "The same of the second sub-batch."},
+      {{"second_bubble_fraction", "fraction", "As first_bubble_fraction, for the second sub-batch."},
        [](const RunFigures& r) { return ratio(to_seconds(r.run.engine.on_cpu->bubbles[1]), r.run.engine.busy_time); }},
   };
   for (MetricEntry& entry : entries) {
@@ -571,7 +572,9 @@ std::vector<MetricEntry> replicas() {
        [](const RunFigures& r) { return ratio(1e3 * r.run.handover->waited, number(transfers(r))); },
        transfers,
        has_pools},
-      {{"mean_handover_ms", "ms", "Time from then until the KV has arrived.", kSmaller},
+      {{"mean_handover_ms", "ms",
+        "Time from the start of a KV transfer between replicas until the KV has arrived at the decode replica.",
+        kSmaller},
        [](const RunFigures& r) { return ratio(1e3 * r.run.handover->moved, number(transfers(r))); },
        transfers,
        has_pools},
@@ -582,12 +585,14 @@ std::vector<MetricEntry> replicas() {
 std::vector<MetricEntry> costs() {
   return {
       {{"cost_per_million_output_tokens", "price/1e6 tokens",
-        "Price of all GPUs of the run / output tokens generated in the measured span, in millions. GPUs that serve, "
-        "and that lend memory and do nothing else, at hardware.price_per_hour for the whole span; GPUs of a server "
-        "that the run leaves unused are not paid for. Only with a price.",
+        "Price of all GPUs of the run / output tokens generated in the measured span, in millions. Every GPU that "
+        "serves, "
+        "or only lends memory, costs hardware.price_per_hour for the whole span. Unused GPUs of a server cost "
+        "nothing. Only with a price.",
         kSmaller}},
       {{"energy_kwh_per_million_output_tokens", "kWh/1e6 tokens",
-        "Energy of the same GPUs at hardware.power_watts for the whole span / output tokens, in millions. Only with a "
+        "Energy of the GPUs that cost_per_million_output_tokens counts, at hardware.power_watts for the whole span / "
+        "output tokens, in millions. Only with a "
         "power.",
         kSmaller}},
   };

@@ -84,11 +84,13 @@ void decide(SteadyState& state, double stay, double due, double due_error) {
   } else if (!as_asked) {
     state.sentence = fmt::format("requests came at {:.4g}/s, not at {:.4g}/s", state.offered_per_s, due);
   } else if (growth + state.growth_error > kServed) {
-    state.sentence = fmt::format("too short to tell whether the queue grows: by {:+.1f}% +-{:.1f}% of what is offered",
-                                 100.0 * growth, 100.0 * state.growth_error);
-  } else if (state.observed_s < kStays * stay) {
     state.sentence =
-        fmt::format("too short: {:.3g} s after the transient, and a request stays {:.3g} s", state.observed_s, stay);
+        fmt::format("the run is too short to tell whether the queue grows: by {:+.1f}% +-{:.1f}% of what is offered",
+                    100.0 * growth, 100.0 * state.growth_error);
+  } else if (state.observed_s < kStays * stay) {
+    state.sentence = fmt::format(
+        "the run is too short: it lasts {:.3g} s after the transient, and a request stays {:.3g} s in the system",
+        state.observed_s, stay);
   } else {
     state.verdict = SteadyState::Verdict::steady;
   }
@@ -141,7 +143,7 @@ SteadyState judge_steady_state(const LoadSeries& series, const OfferedLoad& offe
   const double due = as_real(offered.requests) / offered.rate;
   const auto whole = static_cast<std::size_t>(std::min(due / width, as_real(std::ssize(series.buckets()))));
   if (whole < kFewest) {
-    state.sentence = "too short to tell whether the queue grows";
+    state.sentence = "the run is too short to tell whether the queue grows";
     return state;
   }
   std::vector<double> means;
@@ -165,8 +167,9 @@ SteadyState judge_steady_state(const LoadSeries& series, const OfferedLoad& offe
   state.offered_per_s = as_real(arrived) / state.observed_s;
   state.served_per_s = as_real(left) / state.observed_s;
   if (arrived < kFewestRequests) {
-    state.sentence = fmt::format("too short to tell: {} requests came after the initial transient of {:.3g} s", arrived,
-                                 state.transient_s);
+    state.sentence =
+        fmt::format("the run is too short to tell: {} requests came after the initial transient of {:.3g} s", arrived,
+                    state.transient_s);
     return state;
   }
   const Trend trend = trend_of(batches);

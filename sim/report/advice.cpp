@@ -52,13 +52,15 @@ std::string without(std::string reason, const std::string& name) {
   return reason;
 }
 
-std::string settings_of(const AdvisedConfiguration& one) {
+std::string text_of(const Knob::Value& settings) {
   std::vector<std::string> texts;
-  for (const auto& [key, text] : one.settings) {
+  for (const auto& [key, text] : settings) {
     if (key != "tensor_parallel" || text != "1") texts.push_back(fmt::format("{}={}", key, text));
   }
   return fmt::format("{}", fmt::join(texts, " "));
 }
+
+std::string settings_of(const AdvisedConfiguration& one) { return text_of(one.settings); }
 
 std::string figure_of(const AdvisedConfiguration& one, const char* name, double scale = 1.0) {
   const Metric* const metric = find_metric(one.metrics, name);
@@ -161,12 +163,23 @@ void add_winner(const Advice& advice, const AdvisedConfiguration& winner, Lines&
                                                  shown(fleet.fault)));
   }
   for (const LeastMemory& one : advice.memory) {
-    lines.add("Host memory",
-              fmt::format("{}={} per GPU is enough for {} of this rate{}", one.key, one.text, percent(one.share),
-                          one.hit_fraction
-                              ? fmt::format("; {} of the prompt tokens come from there", percent(*one.hit_fraction))
-                              : ""));
+    lines.add("Host memory", fmt::format("{}={} per GPU is enough for {} of the winner's capacity{}", one.key, one.text,
+                                         percent(one.share),
+                                         one.hit_fraction ? fmt::format("; {} of the prompt tokens come from there",
+                                                                        percent(*one.hit_fraction))
+                                                          : ""));
   }
+}
+
+void add_closest(const ClosestMiss& closest, Lines& lines) {
+  lines.add("Closest", fmt::format("{} on {} GPU{}: {} at {} requests/s", values_of(closest.label), closest.gpus,
+                                   closest.gpus == 1 ? "" : "s", shown(closest.reason), figure(closest.rate)));
+  for (const ClosestMiss::Help& help : closest.help) {
+    lines.add("Would help", fmt::format("{}: {}", text_of(help.settings),
+                                        help.reason.empty() ? "the SLOs are met at that rate" : shown(help.reason)));
+  }
+  lines.add(closest.help.empty() ? "Would help" : "Or",
+            "a looser SLO, faster hardware, or a smaller or quantised model");
 }
 
 void add_dependence(const Advice& advice, Lines& lines) {
@@ -212,6 +225,7 @@ std::string to_advice_table(const Advice& advice) {
     add_dependence(advice, tail);
   }
   add_rest(advice, tail);
+  if (advice.closest) add_closest(*advice.closest, tail);
   std::vector<std::string> noisy;
   for (const AdvisedConfiguration& one : advice.configurations) {
     if (!one.noise.empty()) noisy.push_back(values_of(one.label));
@@ -300,6 +314,18 @@ std::string to_advice_json(const Advice& advice) {
                                     {"to", one.high},
                                     {"leader", one.leader}});
   }
+  json["closest"] = nullptr;
+  if (advice.closest) {
+    const ClosestMiss& closest = *advice.closest;
+    json["closest"] = {{"configuration", closest.label},
+                       {"gpus", closest.gpus},
+                       {"rate_per_s", closest.rate},
+                       {"reason", closest.reason},
+                       {"help", Json::array()}};
+    for (const ClosestMiss::Help& help : closest.help) {
+      json["closest"]["help"].push_back({{"settings", text_of(help.settings)}, {"reason", help.reason}});
+    }
+  }
   json["least_memory"] = Json::array();
   for (const LeastMemory& one : advice.memory) {
     json["least_memory"].push_back({{"key", one.key},
@@ -369,7 +395,7 @@ std::string to_plan_table(const Advice& advice) {
   const bool priced =
       std::ranges::any_of(plan, [](const Planned& one) { return one.figures.cost_per_hour.has_value(); });
   Lines head;
-  head.add("Plan", fmt::format("replicas that serve {} requests/s, of which {}{}", figure(advice.rate.value_or(0.0)),
+  head.add("Plan", fmt::format("replicas that serve {} requests/s so that {}{}", figure(advice.rate.value_or(0.0)),
                                fmt::join(advice.conditions, " and "),
                                advice.quick ? "; not checked for steady state (--quick)" : ""));
   Columns table;

@@ -136,9 +136,9 @@ std::string to_placement_table(const PlacementReport& report) {
     head.add("Profile", fmt::format("{}: {}", shown(cluster.models[one.element].name), one.terms));
   }
   head.add("Objective",
-           fmt::format("{}: {} left to lend, and {} of one GPU times a surplus of {}", gigabytes(placement.value),
-                       gigabytes(placement.objective.memory), gigabytes(cluster.hardware.gpu.memory),
-                       plural(placement.objective.surplus, "producer")));
+           fmt::format("{}: {} left to lend (the most on one server) plus {} (memory of one GPU) x a surplus of {}",
+                       gigabytes(placement.value), gigabytes(placement.objective.memory),
+                       gigabytes(cluster.hardware.gpu.memory), plural(placement.objective.surplus, "producer")));
   head.add("Gap", gap_text(placement));
   head.add("Pairs", fmt::format("{} with a producer on the same server to borrow from, {} without, paging to host DRAM",
                                 plural(std::ssize(placement.pairs), "consumer"), placement.unmatched.size()));

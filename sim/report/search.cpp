@@ -39,6 +39,9 @@ void add_limit(const SearchReport& report, const FoundEdge& edge, Lines& lines) 
                                               closest->text, edge.probes.size())
                                 : (edge.probes.empty() ? "none was tried" : shown(edge.probes.back().reason));
     lines.add("No value", whose + why);
+    if (report.key == "workload.rate") {
+      lines.add("Would help", "spillway advise with these SLOs tries settings, and more GPUs");
+    }
     return;
   }
   const TriedValue* beyond = edge.probe(edge.beyond);

@@ -71,8 +71,9 @@ class Table {
     if (result_.perturbation) {
       lines_.raw(fmt::format("With --perturb, there would be {} runs.", planned_runs(result_)));
     } else if (result_.locality) {
-      lines_.raw(fmt::format("There would be {} runs, with half and twice of experts.locality unless --fixed-locality.",
-                             planned_runs(result_)));
+      lines_.raw(fmt::format(
+          "There would be {} runs, with experts.locality also halved and doubled (not with --fixed-locality).",
+          planned_runs(result_)));
     }
     return lines_.text();
   }
@@ -358,7 +359,7 @@ class Table {
     lines_.add("Batch",
                fmt::format("mean {}, peak {} requests; waiting mean {}, peak {}{}", show("mean_batch_requests"),
                            show("peak_batch_requests"), show("mean_waiting_requests"), show("peak_waiting_requests"),
-                           run_.replicas.empty() ? "" : ", of one replica"));
+                           run_.replicas.empty() ? "" : ", per replica"));
     const bool host_cache = result_.setup.kv.host_cache_blocks.count() > 0;
     const Metric* const history = run_.find("history_gpu_hit_fraction");
     const bool keeps_history = history != nullptr && history->value;
@@ -431,7 +432,7 @@ class Table {
     for (const auto& [fraction, name] : std::span(used).first(std::min(kShown, used.size()))) {
       texts.push_back(fmt::format("{} {}", name, percent(fraction)));
     }
-    lines_.add("Server links", fmt::format("of what they carry: {}{}", fmt::join(texts, ", "),
+    lines_.add("Server links", fmt::format("used share of their bandwidth: {}{}", fmt::join(texts, ", "),
                                            used.size() > kShown ? ", others less" : ""));
   }
 
@@ -521,7 +522,7 @@ class Table {
     std::string text = fmt::format("{} of iterations pipelined; {} tokens attended there; CPU busy {}, GPU {}",
                                    show("pipelined_iterations_fraction", percent), show("cpu_attention_tokens"),
                                    show("cpu_busy_fraction", percent), show("gpu_busy_fraction", percent));
-    text += fmt::format("; the GPU waited for sub-batch 0 {} and for sub-batch 1 {} of the time",
+    text += fmt::format("; the GPU waited for the first sub-batch {} and for the second {} of the time",
                         show("first_bubble_fraction", percent), show("second_bubble_fraction", percent));
     text += fmt::format("; predicted times {} off; {} requests moved to the host, {} back",
                         show("prediction_error_fraction", percent), show("swap_outs"), show("swap_ins"));
@@ -546,7 +547,7 @@ class Table {
   }
   void handover() {
     lines_.add("Hand-over",
-               fmt::format("{}; a prompt's KV waits {} ms for room and moves for {} ms, mean",
+               fmt::format("{}; on average, a prompt's KV waits {} ms for free KV blocks and is in transit for {} ms",
                            show("handed_over_bytes", bytes), show("mean_handover_wait_ms"), show("mean_handover_ms")));
   }
   void balance(std::int32_t pool, const std::string& label, const std::string& imbalance) {

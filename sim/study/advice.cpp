@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <tuple>
 
 #include "sim/config/config.hpp"
 #include "sim/study/assemble.hpp"
@@ -20,6 +21,7 @@ namespace {
 
 constexpr double kAllAtOnce = 1e6;        // requests/s: all arrive before the first has ended
 constexpr double kHeadroom = 1.25;        // a run of all requests at once understates what is sustained by less
+constexpr double kNotTried = 1e300;       // miss of what was not searched
 constexpr double kWorthwhile = 1.05;      // a setting is kept if it raises the capacity by more
 constexpr double kLeastShare = 1.0 / 64;  // of the rate at which a search starts: what sustains less misses the SLOs
 constexpr std::int64_t kSettled = 4;      // requests of a fleet's run, in those of a replica
@@ -182,6 +184,8 @@ std::optional<std::vector<Adviser::Found>> Adviser::search(const std::vector<std
     if (const TriedValue* closest = edge.closest(); !edge.value && closest != nullptr) {
       one.reason =
           fmt::format("{} at {} requests/s, the closest of {}", closest->reason, closest->text, edge.probes.size());
+      one.miss = closest->miss;
+      one.closest_rate = closest->value;
     } else if (!edge.value && !edge.probes.empty()) {
       one.reason = edge.probes.back().reason;
     }
@@ -194,7 +198,10 @@ bool Adviser::run() {
   if (!scout()) return false;
   keep_best();
   if (!tune() || !settle() || !describe()) return false;
+  const bool none = std::ranges::none_of(candidates_, [](const Candidate& one) { return one.capacity.has_value(); });
+  if (none && !find_help()) return false;
   rank();
+  if (none) return true;
   if (!fleets()) return false;
   return !task_.explain || (find_least_memory() && check_ranks() && find_crossovers());
 }
@@ -215,9 +222,7 @@ bool Adviser::plays_stationary() const {
 
 bool Adviser::ceilings() {
   say("the most that each can answer", 0.0);
-  std::vector<std::string> given;
-  for (const Assignment& one : task_.grid.shared) given.push_back(one.key);
-  for (const std::string& key : task_.grid.grid.keys()) given.push_back(key);
+  const std::vector<std::string> given = given_keys();
   const auto is_given = [&](const char* key) { return std::ranges::find(given, key) != given.end(); };
   const bool vary = !is_given("tensor_parallel") && !is_given("data_parallel") && !is_given("expert_parallel");
   // Conversations that are in balance at that rate would be too many to be live. Without think times each begins at
@@ -292,6 +297,8 @@ bool Adviser::scout() {
       Candidate& candidate = *searched[i];
       candidate.capacity = (*found)[i].capacity;
       candidate.reason = candidate.capacity ? "" : (*found)[i].reason;
+      candidate.miss = (*found)[i].miss;
+      candidate.closest_rate = (*found)[i].closest_rate;
       candidate.tried = 1;
       double& most = best[hardware_of(candidate)];
       most = std::max(most, candidate.capacity.value_or(0.0) / static_cast<double>(candidate.gpus));
@@ -300,7 +307,7 @@ bool Adviser::scout() {
   return true;
 }
 
-// Of each configuration the number of GPUs that does best, per GPU.
+// Of each configuration the number of GPUs that does best, per GPU, or else comes closest to the SLOs.
 void Adviser::keep_best() {
   std::vector<Candidate> kept;
   for (std::size_t i = 0; i < advice_.configurations.size(); ++i) {
@@ -308,7 +315,7 @@ void Adviser::keep_best() {
     const auto better = [](const Candidate& a, const Candidate& b) {
       const auto figure = [](const Candidate& one) {
         const double gpus = static_cast<double>(one.gpus);
-        return std::pair(one.capacity.value_or(0.0) / gpus, *one.ceiling / gpus);
+        return std::tuple(one.capacity.value_or(0.0) / gpus, -one.miss.value_or(kNotTried), *one.ceiling / gpus);
       };
       return figure(a) > figure(b);
     };
@@ -328,10 +335,7 @@ void Adviser::keep_best() {
 
 bool Adviser::tune() {
   if (!task_.tune) return true;
-  std::vector<std::string> given;
-  for (const Assignment& one : task_.grid.shared) given.push_back(one.key);
-  for (const std::string& key : task_.grid.grid.keys()) given.push_back(key);
-  const std::vector<Knob> knobs = knobs_for(given, task_.quick);
+  const std::vector<Knob> knobs = knobs_for(given_keys(), task_.quick);
   for (std::size_t k = 0; k < knobs.size(); ++k) {
     say("settings", 0.4 + 0.2 * static_cast<double>(k) / static_cast<double>(knobs.size()));
     for (const Knob::Value& value : knobs[k].values) {
@@ -341,17 +345,63 @@ bool Adviser::tune() {
   return true;
 }
 
+std::vector<std::string> Adviser::given_keys() const {
+  std::vector<std::string> given;
+  for (const Assignment& one : task_.grid.shared) given.push_back(one.key);
+  for (const std::string& key : task_.grid.grid.keys()) given.push_back(key);
+  return given;
+}
+
+Adviser::Candidate Adviser::with(const Candidate& candidate, const Knob::Value& value) {
+  Candidate other = candidate;
+  for (const auto& [key, text] : value) {
+    std::erase_if(other.settings, [&](const auto& setting) { return setting.first == key; });
+    other.settings.emplace_back(key, text);
+  }
+  return other;
+}
+
+bool Adviser::find_help() {
+  const Candidate* closest = nullptr;
+  for (const Candidate& one : candidates_) {
+    if (one.miss && (closest == nullptr || *one.miss < *closest->miss)) closest = &one;
+  }
+  if (closest == nullptr) return true;
+  say("what would help", 0.75);
+  std::vector<Knob::Value> tried;
+  std::vector<Point> points{point_at(*closest, closest->closest_rate)};
+  for (const Knob& knob : knobs_for(given_keys(), /*quick=*/false)) {
+    for (const Knob::Value& value : knob.values) {
+      tried.push_back(value);
+      points.push_back(point_at(with(*closest, value), closest->closest_rate));
+    }
+  }
+  const auto outcomes = run_all(points);
+  if (!outcomes) return false;
+  const std::optional<double> as_it_is = rough_.miss(outcomes->front());
+  if (!as_it_is) return true;
+  advice_.closest = {.label = advice_.configurations[closest->configuration].label,
+                     .gpus = closest->gpus,
+                     .rate = closest->closest_rate,
+                     .reason = rough_.fault(outcomes->front())};
+  constexpr double kCloser = 0.95;  // what comes closer by less is not worth a word
+  std::vector<std::pair<double, ClosestMiss::Help>> closer;
+  for (std::size_t i = 0; i < tried.size(); ++i) {
+    const std::optional<double> miss = rough_.miss((*outcomes)[i + 1]);
+    if (miss && *miss < kCloser * *as_it_is) closer.push_back({*miss, {tried[i], rough_.fault((*outcomes)[i + 1])}});
+  }
+  std::ranges::stable_sort(closer, {}, [](const auto& one) { return one.first; });
+  for (auto& [miss, help] : closer) advice_.closest->help.push_back(std::move(help));
+  return true;
+}
+
 bool Adviser::try_value(const Knob::Value& value, bool changes_answers) {
   std::vector<Candidate> changed;
   std::vector<Candidate*> of;
   std::vector<Point> points;
   for (Candidate& candidate : candidates_) {
     if (!candidate.capacity) continue;
-    Candidate other = candidate;
-    for (const auto& [key, text] : value) {
-      std::erase_if(other.settings, [&](const auto& setting) { return setting.first == key; });
-      other.settings.emplace_back(key, text);
-    }
+    Candidate other = with(candidate, value);
     other.changes_answers = candidate.changes_answers || changes_answers;
     points.push_back(point_at(other, *candidate.capacity * kWorthwhile));
     changed.push_back(std::move(other));

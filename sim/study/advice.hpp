@@ -107,6 +107,20 @@ struct LeastMemory {
   std::optional<double> hit_fraction{};  // of prompt tokens, from the host
 };
 
+/// Where nothing meets the SLOs: the configuration that comes closest to them, and settings that bring it closer.
+struct ClosestMiss {
+  std::string label{};
+  std::int64_t gpus = 1;
+  double rate = 0.0;     // requests/s
+  std::string reason{};  // why it misses there: "p99_ttft_ms is 106.3"
+  /// A setting, and why the SLOs are missed with it at the same rate; empty: they are met.
+  struct Help {
+    Knob::Value settings{};
+    std::string reason{};
+  };
+  std::vector<Help> help{};  // the one that comes closest first
+};
+
 struct Advice {
   std::vector<std::string> conditions{};
   std::int64_t replications = 1;
@@ -119,7 +133,8 @@ struct Advice {
   std::vector<Crossover> crossovers{};
   std::vector<SteadyLead> steady_leads{};
   std::vector<LeastMemory> memory{};
-  std::int64_t runs = 0;  // points that were run
+  std::optional<ClosestMiss> closest{};  // only where nothing meets the SLOs
+  std::int64_t runs = 0;                 // points that were run
 
   [[nodiscard]] const AdvisedConfiguration* winner() const;
 };
@@ -161,7 +176,9 @@ using AdviceProgress = std::function<void(const std::string& phase, double fract
 /// 4. capacities in steady state, of long runs first and then of all replications.
 /// 5. fleets for a given rate, each checked by a run.
 /// 6. what the ranking depends on: perturbed times, bandwidths and hit rates that change the lead, the least host
-/// memory. The result does not depend on the number of threads.
+/// memory.
+/// Where nothing meets the SLOs, settings are tried on the configuration that came closest instead of 5 and 6.
+/// The result does not depend on the number of threads.
 class Adviser {
  public:
   Adviser(AdviceTask task, PointRunner& runner, AdviceProgress progress = {});
@@ -182,6 +199,8 @@ class Adviser {
     std::int64_t gpus = 1;
     std::optional<double> ceiling{};
     std::optional<double> capacity{};
+    std::optional<double> miss{};  // Criterion::miss at the rate that comes closest to the SLOs, without a capacity
+    double closest_rate = 0.0;
     std::string reason{};
     bool ran = false;
     std::int64_t tried = 0;
@@ -195,6 +214,10 @@ class Adviser {
   void keep_best();
   bool tune();
   bool try_value(const Knob::Value& value, bool changes_answers);
+  /// The candidate with these settings, whatever it had for their keys.
+  [[nodiscard]] static Candidate with(const Candidate& candidate, const Knob::Value& value);
+  /// The keys that the user has given.
+  [[nodiscard]] std::vector<std::string> given_keys() const;
   bool settle();
   bool describe();
   void take_description(const Candidate& candidate, const PointOutcome& outcome,
@@ -227,6 +250,7 @@ class Adviser {
   /// From which share of the prompts' tokens found there a host cache pays.
   bool cross_hits();
   bool find_least_memory();
+  bool find_help();
   void rank();
 
   [[nodiscard]] std::string hardware_of(const Candidate& candidate) const;
@@ -239,6 +263,8 @@ class Adviser {
   struct Found {
     std::optional<double> capacity{};
     std::string reason{};
+    std::optional<double> miss{};  // as in Candidate, as the next one
+    double closest_rate = 0.0;
     std::int64_t requests = 0;
   };
   [[nodiscard]] std::optional<std::vector<Found>> search(const std::vector<std::pair<Point, double>>& points,

@@ -271,8 +271,9 @@ class Assembler {
     }
     if (expert_load_.kind() != hwmodels::ExpertLoad::Kind::shares) {
       problems_.add(
-          fmt::format("policy {} draws which experts are used, and expert_load={} says how many rows they get",
-                      policy().name, text("expert_load")),
+          fmt::format(
+              "policy {} draws which experts are used, but expert_load={} states how many tokens each expert gets",
+              policy().name, text("expert_load")),
           "expert_load", "give experts.skew instead, or a file of shares");
       return false;
     }
@@ -518,8 +519,11 @@ class Assembler {
         given                ? "servers"
         : plan.pools.split() ? "prefill_replicas"
                              : "replicas",
-        fmt::format("{}at most {}{}{}", more, plan.pools.split() ? "this many in both pools: " : "replicas=",
-                    plan.servers * fit, needed > stated ? or_single_servers() : ""));
+        fmt::format("{}at most {} {}{}", more, plan.servers * fit,
+                    plan.pools.split()        ? "replicas in both pools together"
+                    : plan.servers * fit == 1 ? "replica"
+                                              : "replicas",
+                    needed > stated ? or_single_servers() : ""));
     return false;
   }
   /// The GPUs that the user gives it can be those of its replicas.
@@ -537,7 +541,7 @@ class Assembler {
       if (gpus[first + each - 1] - gpus[first] + 1 == gpus_each()) continue;
       const std::vector<std::int64_t> group(gpus.begin() + static_cast<std::ptrdiff_t>(first),
                                             gpus.begin() + static_cast<std::ptrdiff_t>(first + each));
-      problems_.add(fmt::format("tensor_parallel={} takes GPUs in a row, and not {}", each, gpus_text(group)),
+      problems_.add(fmt::format("tensor_parallel={} needs consecutive GPUs, not {}", each, gpus_text(group)),
                     given_gpus_->where, "give gpus that follow each other");
       return false;
     }
@@ -570,10 +574,10 @@ class Assembler {
     });
     const bool assumed = assembly_.config.key("handover.network_bandwidth").origin == Origin::standard;
     if (plan.handover_links && plan.handover_links->crosses_unstated_network() && assumed) {
-      warn(
-          fmt::format("{} states no network between replicas: KV crosses one of handover.network_bandwidth={} GB/s for "
-                      "each GPU",
-                      hardware_.file().name, settings().get<double>("handover.network_bandwidth")));
+      warn(fmt::format(
+          "{} states no network between replicas: the run assumes one with handover.network_bandwidth={} GB/s for "
+          "each GPU",
+          hardware_.file().name, settings().get<double>("handover.network_bandwidth")));
     }
   }
 
@@ -611,11 +615,11 @@ class Assembler {
     const Bytes beside = kv.block_bytes * (kv.host_blocks + cache).count();
     wanted = (streamed_on_host_ + beside) * gpus_of_replicas();
     if (beside == Bytes(0) || wanted <= dram) return;
-    warn(
-        fmt::format("streamed layers take {} of the host per GPU and KV beside them {}: {} for {}, more than the {} of "
-                    "DRAM of {}",
-                    gigabytes(streamed_on_host_), gigabytes(beside), gigabytes(wanted), gpus, gigabytes(dram),
-                    hardware_.host->file.name));
+    warn(fmt::format(
+        "streamed layers take {} of host memory per GPU, and KV takes {}: {} in all for {}, more than the {} of "
+        "DRAM of {}",
+        gigabytes(streamed_on_host_), gigabytes(beside), gigabytes(wanted), gpus, gigabytes(dram),
+        hardware_.host->file.name));
   }
 
   void warn_of_experts() {
@@ -649,7 +653,7 @@ class Assembler {
                                ? hardware_.file().name
                                : fmt::format("{} servers {}", plan.servers, hardware_.file().name);
     const std::string why = plan.replicas == 1 ? "because " + gpus_each_text()
-                                               : fmt::format("by {} of {}", counted_replicas(), gpus_each());
+                                               : fmt::format("because {} use {} each", counted_replicas(), gpus_each());
     warn(fmt::format("{} of the {} GPUs of {} {} not used, {}", unused, gpus, of, unused == 1 ? "is" : "are", why));
   }
 
@@ -789,9 +793,10 @@ class Assembler {
     Bytes cache = settings().get<Bytes>("memory.host_cache");
     if (hardware_.host && cache * gpus_of_host() > hardware_.host->dram) {
       cache = Bytes(hardware_.host->dram.count() / gpus_of_host());
-      warn(fmt::format("memory.host_cache is {} per GPU, all of {}: policy {}'s default of {} is more",
-                       gigabytes(cache), hardware_.host->file.name, policy().name,
-                       format_bytes(settings().get<Bytes>("memory.host_cache"))));
+      warn(fmt::format(
+          "memory.host_cache is lowered to {} per GPU, all DRAM of {}: the default of policy {}, {}, is more",
+          gigabytes(cache), hardware_.host->file.name, policy().name,
+          format_bytes(settings().get<Bytes>("memory.host_cache"))));
     }
     kv.host_blocks = Blocks(cache / kv.block_bytes);
     if (assembly_.config.key("memory.host_kv").origin != Origin::standard) {
@@ -1057,7 +1062,7 @@ class Assembler {
 
   /// Why layers with a window keep the KV beyond it; empty: they need not.
   [[nodiscard]] std::string why_all_kv_is_kept(bool window) const {
-    if (!window) return llm_.file.name + " has no layers with a sliding window, or windows of several lengths";
+    if (!window) return llm_.file.name + " has no layers with a sliding window, or has windows of several lengths";
     if (!policy().frees_windows) return "policy " + policy().name + " keeps all KV of its requests";
     if (text("engine.prefix_caching") == "true") return "the prefix cache shares whole blocks of all layers";
     if (phases(settings()) != Phases::both || assembly_.instance.pools.split()) {
@@ -1259,8 +1264,8 @@ class Assembler {
     }
     if (!assembly_.instance.kv.prefix_caching && assembly_.instance.kv.host_cache_blocks > Blocks(0)) {
       warn(fmt::format(
-          "{} no effect, because prefix caching is off: it needs engine.prefix_caching, and a workload that "
-          "says which prompts share a prefix",
+          "{} no effect, because prefix caching is off: turn it on with engine.prefix_caching=true, or with auto, "
+          "a policy that shares prefixes and a workload that says which prompts share a prefix",
           assembly_.instance.kv.cache_is_lent || assembly_.instance.kv.cache_moves ? "memory.peer_cache has"
           : assembly_.instance.kv.disk ? "memory.host_cache and memory.disk_cache have"
                                        : "memory.host_cache has"));

@@ -77,7 +77,7 @@ class KindsAssembler {
   void refuse_pools(const std::vector<InstanceEntry>& entries) {
     for (const char* const key : {"prefill_replicas", "decode_replicas"}) {
       if (settings().has(key)) {
-        problems_.add(fmt::format("{} is given beside instances, where it would be that of each", key), key,
+        problems_.add(fmt::format("{} is given beside instances, so it would apply to every element", key), key,
                       "give it in one element of instances");
       }
     }
@@ -85,7 +85,8 @@ class KindsAssembler {
     for (const InstanceEntry& entry : entries) {
       if (entry.lends || !has_pools(entry)) continue;
       if (split != nullptr) {
-        problems_.add(fmt::format("{} and {} have pools, and one element of instances may", split->name, entry.name),
+        problems_.add(fmt::format("{} and {} both have pools, but only one element of instances may have them",
+                                  split->name, entry.name),
                       entry.where, "leave out prefill_replicas and decode_replicas of one of them");
       }
       split = &entry;
@@ -185,7 +186,7 @@ class KindsAssembler {
       for (const InstanceEntry& one : entries) {
         if (one.name != borrower.name) others.push_back(one.name);
       }
-      return refuse(fmt::format("memory.lender={} is no other element of instances", wanted),
+      return refuse(fmt::format("memory.lender={} does not name another element of instances", wanted),
                     suggestion(wanted, others) + fmt::format("the others are: {}", fmt::join(others, ", ")));
     }
     for (const InstanceEntry& one : entries) {
@@ -222,7 +223,7 @@ class KindsAssembler {
     }
     if (own.get<std::int64_t>("tensor_parallel") != count_of(borrower, "tensor_parallel")) {
       return refuse(fmt::format("{} and {} differ in tensor_parallel", borrower.name, wanted),
-                    "let them have the same: the GPUs of a replica lend to those of a replica");
+                    "give both the same tensor_parallel: the GPUs of one replica lend to the GPUs of one replica");
     }
     const KvLayout& kv = kind->assembly.instance.kv;
     lender.most = kv.block_bytes * thresholds_of(kind->assembly).lendable(kv.gpu_blocks).count();
@@ -424,7 +425,7 @@ class KindsAssembler {
                           });
                         });
       if (used) continue;
-      const std::string what = fmt::format("{} has no effect: no instance takes it from beside the list", name);
+      const std::string what = fmt::format("{} has no effect: no instance uses the value given beside the list", name);
       if (key.origin == Origin::environment) {
         warn(what);
       } else {

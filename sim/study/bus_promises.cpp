@@ -32,7 +32,7 @@ std::optional<Problem> broken_promises(const std::vector<BusInstance>& instances
     return Problem{
         fmt::format("the {} instances that stream weights over \"{}\" cannot meet their SLOs at the same time: "
                     "with the fewest layers on the host that their memory allows they need {:.2f} GB/s, and "
-                    "it carries {:.2f} GB/s",
+                    "the link carries {:.2f} GB/s",
                     sum.instances, names[link], sum.rate * 1e-9, links[link].value() * 1e-9),
         where, "use fewer instances, loosen their SLOs, or set policy.coordinate=false and see what latency becomes",
         true};

@@ -51,7 +51,8 @@ HitCurve parse_hit_curve(const std::string& text, std::int64_t experts) {
     const std::string_view one = std::string_view(text).substr(from, comma - from);
     const HitCurve::Point point = read_point(one, experts);
     if (!points.empty() && point.slots <= points.back().slots) {
-      refuse_point(one, fmt::format("follows one of {} slots", points.back().slots), "give points by ascending slots");
+      refuse_point(one, fmt::format("comes after a point with {} slots", points.back().slots),
+                   "give points by ascending slots");
     }
     if (!points.empty() && point.share < points.back().share) {
       refuse_point(one, fmt::format("falls below the share {:g} of {} slots", points.back().share, points.back().slots),

@@ -151,7 +151,7 @@ class ListReader {
 
   void read_hbm_share(const Assignment& given, bool lends, StaticLender& lender) {
     if (!lends) {
-      problems_.push_back({"hbm_share is said of GPUs that serve nothing, and this element has no free_memory",
+      problems_.push_back({"hbm_share describes GPUs that serve no requests, but this element has no free_memory",
                            given.where, "leave it out, or give free_memory"});
       return;
     }

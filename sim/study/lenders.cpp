@@ -36,7 +36,7 @@ Lenders::Lenders(const ResolvedConfig& config, const GivenLender* given) {
     each_ = offered;
     given_ = given;
     if (offered == Bytes(0)) {
-      warning_ = fmt::format("no GPU lends memory ({}), so policy {} uses the host in its place",
+      warning_ = fmt::format("no GPU lends memory ({}), so policy {} uses host memory instead",
                              given != nullptr ? given->name + " has none to spare" : kKey, policy.name);
     }
   } else if (given != nullptr || peer > Bytes(0)) {
@@ -55,8 +55,9 @@ std::optional<Problem> Lenders::problem(const ResolvedConfig& config, const hwmo
   if (!lend()) return std::nullopt;
   const std::string& name = hardware.file().name;
   if (!hardware.server) {
-    return Problem{fmt::format("{} is a GPU alone, and memory.peer is that of other GPUs of its server", name), kKey,
-                   "name a server, as hardware=hgx-h100-8 (spillway list hardware)"};
+    return Problem{
+        fmt::format("{} is a single GPU without a server, but memory.peer needs other GPUs on the same server", name),
+        kKey, "name a server, such as hardware=hgx-h100-8 (spillway list hardware)"};
   }
   if (!hardware.server->peer) {
     return Problem{

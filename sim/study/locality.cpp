@@ -56,7 +56,7 @@ std::string locality_text(const ExpertLocality& assumed, const LocalityRun& base
                           const std::optional<LocalityCheck>& check) {
   std::string text = fmt::format("{:g} ({})", assumed.value, assumed.given ? "given" : "default");
   if (!check) return text;
-  if (!check->not_run.empty()) return text + "; no run with half and twice of it: " + check->not_run;
+  if (!check->not_run.empty()) return text + "; not run with this value halved and doubled: " + check->not_run;
   text += fmt::format(": {} output tokens/s, p50 TPOT {} ms", shown_figure(base.output_tokens_per_s),
                       shown_figure(base.p50_tpot_ms));
   for (const LocalityRun& run : check->runs) {

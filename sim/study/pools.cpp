@@ -18,7 +18,7 @@ std::string refusal(const ResolvedConfig& config) {
   const auto is = [&](const char* key, const char* value) {
     return settings.has(key) && settings.get<std::string>(key) == value;
   };
-  if (policy.layout) return "it streams layers, and their plan is that of one instance";
+  if (policy.layout) return "it streams layers, and plans them for one instance, not for two pools";
   if (policy.keeps_conversations) return "it keeps the KV of conversations where it was computed";
   if (!policy.takes_kv_over) return "its scheduler has no rule for a request whose KV is on its way";
   if (settings.get<Bytes>("memory.host_cache") > Bytes(0) && !is("engine.kv_connector", "none")) {
@@ -37,8 +37,9 @@ PoolSizes read_pools(const ResolvedConfig& config, std::vector<Problem>& problem
   const auto given = [&](const std::string& key) { return config.key(key).origin != Origin::standard; };
   if ((pools.prefill > 0) != (pools.decode > 0)) {
     const char* const missing = pools.prefill > 0 ? "decode_replicas" : "prefill_replicas";
-    problems.push_back({fmt::format("{} is missing: one pool computes prompts, the other one answers", missing),
-                        pools.prefill > 0 ? "prefill_replicas" : "decode_replicas", fmt::format("give {}", missing)});
+    problems.push_back(
+        {fmt::format("{} is missing: one pool computes prompts, the other pool generates answers", missing),
+         pools.prefill > 0 ? "prefill_replicas" : "decode_replicas", fmt::format("give {}", missing)});
     return {};
   }
   if (!pools.split()) {

@@ -56,7 +56,7 @@ std::string Criterion::fault(const PointOutcome& outcome) const {
   if (outcome.failed()) return outcome.error();
   if (outcome.steadiness == "saturated") return "saturated: " + outcome.steadiness_reason;
   if (answered_share(outcome.measured) < attainment) {
-    return fmt::format("{} of {} requests were rejected or timed out", lost(outcome.measured),
+    return fmt::format("{} of {} requests were rejected, timed out or lost", lost(outcome.measured),
                        outcome.measured.submitted);
   }
   for (const Condition& condition : conditions) {

@@ -104,12 +104,12 @@ void add_warnings(const Assembly& assembly, const ReplicationResults& results, s
   if (results.held_back.requests > 0 && assembly.workload.arrival != "all-at-once") {
     const RequestSource::HeldBack& held = results.held_back;
     warnings.push_back(fmt::format(
-        "{} of {} requests were sent later than they were due (mean delay {:.3g} s, largest {:.3g} s), because {} were "
-        "in "
+        "{} of {} requests were sent later than they were due (mean delay {:.3g} s, largest {:.3g} s), because {} "
+        "limits the requests in "
         "flight. Latencies count from the send",
         held.requests, all.submitted, held.seconds / static_cast<double>(held.requests), to_seconds(held.longest),
         assembly.workload.concurrency > 0 ? fmt::format("workload.concurrency={}", assembly.workload.concurrency)
-                                          : "as many as workload.concurrency allows"));
+                                          : "workload.concurrency"));
   }
   if (results.shortened > 0) {
     warnings.push_back(fmt::format(

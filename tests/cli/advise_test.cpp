@@ -174,6 +174,36 @@ TEST_F(Advise, WhereNothingMeetsTheSlo_SaysHowCloseTheBestCame) {
   EXPECT_EQ(result.code, 5);
   EXPECT_THAT(result.out, HasSubstr("Misses"));
   EXPECT_THAT(result.out, HasSubstr("mean_tpot_ms is"));
+  EXPECT_THAT(result.out, HasSubstr("Closest      this configuration on 1 GPU: mean_tpot_ms is"));
+}
+
+// Sarathi computes a prompt in pieces of 512 tokens unless it is told to take longer ones, vLLM in pieces of 2,048.
+TEST_F(Advise, WhereNothingMeetsTheSlo_SaysWhatWouldHelp) {
+  const auto closest_of = [this](const std::string& policies) {
+    const auto result =
+        spillway({"advise", policies, "--slo", "p99_ttft_ms<5", "--quick", "tensor_parallel=1", "--json", "-j", "2"});
+    EXPECT_EQ(result.code, 5) << result.err;
+    const json advice = json::parse(result.out);
+    const json& closest = advice["closest"];
+    const auto same = std::ranges::find_if(
+        advice["configurations"], [&](const json& one) { return one["configuration"] == closest["configuration"]; });
+    EXPECT_THAT((*same)["reason"].get<std::string>(), testing::StartsWith(closest["reason"].get<std::string>()));
+    return closest;
+  };
+  EXPECT_EQ(closest_of("policy=sarathi,vllm")["configuration"], "policy=vllm");
+  const json closest = closest_of("policy=sarathi");
+  ASSERT_FALSE(closest["help"].empty());
+  const auto figure = [](const json& reason) {
+    const std::string text = reason.get<std::string>();
+    return std::stod(text.substr(text.rfind(" is ") + 4));
+  };
+  double before = 0.0;
+  for (const json& help : closest["help"]) {
+    EXPECT_THAT(help["settings"].get<std::string>(), HasSubstr("engine.max_num_batched_tokens="));
+    EXPECT_LT(figure(help["reason"]), figure(closest["reason"]));
+    EXPECT_GE(figure(help["reason"]), before) << "the one that helps most comes first";
+    before = figure(help["reason"]);
+  }
 }
 
 TEST_F(Advise, AnswersBadInput) {

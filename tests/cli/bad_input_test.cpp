@@ -46,7 +46,7 @@ TEST_F(BadInput, UnknownNamesNameTheNearest) {
   refused(2, {"hardware=hgx"}, {"hardware: \"hgx\" can mean hgx-b200-8, hgx-h100-8, ", "write one of these names"});
   refused(2, {"hardware=h10"}, {"unknown hardware \"h10\"", "did you mean \"h100-80gb-sxm\"?"});
   refused(2, {"hardware=l40s"}, {"unknown hardware \"l40s\"", "no profile of the NVIDIA L40S is bundled", "known: "});
-  refused(3, {"model=Qwen/Qwen3-31B"}, {"cannot read the file Qwen/Qwen3-31B", "the nearest is Qwen/Qwen3-32B"});
+  refused(3, {"model=Qwen/Qwen3-31B"}, {"cannot read the file Qwen/Qwen3-31B", "the nearest one is Qwen/Qwen3-32B"});
   refused(3, {"model=models/one/two"}, {"cannot read the file models/one/two", "check its name and its permissions\n"});
   refused(2, {"workload.trace=azure-con"}, {"did you mean \"azure-conv\"?"});
   refused(2, {"engine=vllm-0.9"}, {"unknown engine", "vllm-0.19"});
@@ -156,11 +156,11 @@ TEST_F(BadInput, TensorParallelismAcrossGpusThatATopologyDoesNotConnect) {
 TEST_F(BadInput, MoreServersThanThereAre) {
   refused(2, {"hardware=hgx-h100-8-pair", "replicas=17"},
           {"17 replicas on 1 GPU each need 3 servers of 8 GPUs",
-           "give at most replicas=16, or hardware=hgx-h100-8-node, of which a run takes as many as it needs"});
+           "give at most 16 replicas, or hardware=hgx-h100-8-node, of which a run takes as many as it needs"});
   refused(2, {"hardware=hgx-h100-8-pair", "servers=3"},
           {"hgx-h100-8-pair has 2 servers, not 3", "use at most 2, or hardware=hgx-h100-8-node"});
   refused(2, {"hardware=hgx-h100-8-pair", "replicas=9", "servers=1"},
-          {"9 replicas on 1 GPU each need 2 servers of 8 GPUs", "give servers=2, or at most replicas=8"});
+          {"9 replicas on 1 GPU each need 2 servers of 8 GPUs", "give servers=2, or at most 8 replicas"});
 }
 
 TEST_F(BadInput, AModelThatDoesNotFit) {

@@ -265,7 +265,7 @@ TEST_F(BadCalibration, PlacesThatCannotBeWritten) {
           {"cannot create the file none/new.json: No such file or directory", "choose a folder that exists"});
   std::filesystem::create_directory(file("folder.json"));
   refused(2, {"fit", "rows.csv", "-o", "folder.json"}, {"folder.json is a folder", "give the name of a file"});
-  refused(2, {"fit", "rows.csv", "-o", "rows"}, {"must end in .json, not be rows", "at -o rows"});
+  refused(2, {"fit", "rows.csv", "-o", "rows"}, {"must end in .json, but it is rows", "at -o rows"});
   if (::geteuid() != 0) {
     std::filesystem::create_directory(file("locked"));
     std::filesystem::permissions(file("locked"), std::filesystem::perms::owner_read);

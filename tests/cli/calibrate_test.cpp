@@ -619,7 +619,7 @@ TEST_F(Calibrate, MicrobenchmarksGiveAProfileAndAHost) {
   EXPECT_FALSE(std::filesystem::exists(file("new.json")));
   const Output unnamed = calibrate({"fit", "cal.json", "-o", "new.json", "--host-out", "host"});
   EXPECT_EQ(unnamed.code, 2);
-  EXPECT_THAT(unnamed.err, HasSubstr("the host's name must end in .json, not be host"));
+  EXPECT_THAT(unnamed.err, HasSubstr("the host's name must end in .json, but it is host"));
 }
 
 // 2 x 64 x 1000 x 1000 FLOP in 128 us.

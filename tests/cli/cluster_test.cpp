@@ -154,7 +154,7 @@ TEST_F(ClusterCli, KvOverPcieCrossesTheHost) {
 
 TEST_F(ClusterCli, BadClustersAreRefused) {
   refused({"replicas=20", "hardware=hgx-h100-8", "servers=2"},
-          {"20 replicas on 1 GPU each need 3 servers of 8 GPUs", "give servers=3, or at most replicas=16"});
+          {"20 replicas on 1 GPU each need 3 servers of 8 GPUs", "give servers=3, or at most 16 replicas"});
   refused({"replicas=2", "servers=2"}, {"h100-80gb-sxm is no server"});
   refused({"router=least"}, {"router: \"least\" can mean least-kv or least-outstanding"});
   refused({"router.staleness=1s"}, {"it is a key of router=prefix"});
@@ -360,7 +360,7 @@ TEST_F(ClusterCli, InstancesThatCannotBe_AreRefused) {
       {"GPU 3 is in two instances", "b: unknown key \"shares\""});
   bad(R"([{"gpus": [1, 1]}])", {"GPU 1 is given twice"});
   bad(R"([{"gpus": "6-8"}])", {"hgx-h100-8 has no GPU 8", "its GPUs are 0 to 7"});
-  bad(R"([{"gpus": "0,2"}])", {"tensor_parallel=2 takes GPUs in a row, and not 0, 2"});
+  bad(R"([{"gpus": "0,2"}])", {"tensor_parallel=2 needs consecutive GPUs, not 0, 2"});
   bad(R"([{"gpus": "x-y"}])", {"\"x-y\" is no GPU of a server"});
   bad(R"([{"gpus": []}])", {"gpus: none is given"});
   bad(R"([{"name": "a"}])", {"a has no gpus"});
@@ -381,7 +381,7 @@ TEST_F(ClusterCli, InstancesThatCannotBe_AreRefused) {
       {"prefill_replicas=1", "decode_replicas=1"});
   bad(R"([{"name": "a", "gpus": "0-1", "prefill_replicas": 1, "decode_replicas": 1},
           {"name": "b", "gpus": "2-3", "prefill_replicas": 1, "decode_replicas": 1}])",
-      {"a and b have pools, and one element of instances may"});
+      {"a and b both have pools, but only one element of instances may have them"});
   bad(R"([{"name": "a", "gpus": "0-2", "prefill_replicas": 1, "decode_replicas": 1}])",
       {"a has 3 GPUs, and 2 replicas"});
   bad(R"([{"gpus": 0}])", {"servers has no effect beside instances"}, {"servers=1"});
@@ -401,7 +401,7 @@ TEST_F(ClusterCli, InstancesThatCannotBe_AreRefused) {
   bad(R"([{"gpus": "0-1", "replicas": 100000}])", {"100000 replicas of tensor_parallel=1 take 100000"});
   bad(R"([{"gpus": 0, "tensor_parallel": "x"}])", {"tensor_parallel: \"x\" is not a whole number"});
   bad(R"([{"gpus": 0, "workload.rate": 1}, {"gpus": 1, "workload.rate": 2}])",
-      {"workload.rate has no effect: no instance takes it from beside the list", "argument workload.rate=3"},
+      {"workload.rate has no effect: no instance uses the value given beside the list", "argument workload.rate=3"},
       {"workload.rate=3"});
   bad(R"([{"gpus": 0, "policy": "pie"}])", {"policy.reserve_full_input has no effect"},
       {"policy.reserve_full_input=false"});

@@ -184,7 +184,7 @@ TEST_F(Search, TheAnswerDoesNotDependOnTheLengthOfTheFirstRuns) {
   EXPECT_EQ(few.code, 5) << few.err;
   const json probes = json::parse(few.out)["searches"][0]["probes"];
   EXPECT_EQ(probes[0]["requests"], 3);
-  EXPECT_THAT(probes[0]["reason"].get<std::string>(), HasSubstr("unsteady: too short"));
+  EXPECT_THAT(probes[0]["reason"].get<std::string>(), HasSubstr("unsteady: the run is too short"));
 }
 
 TEST_F(Search, FindsTheLeastMemory) {

@@ -190,7 +190,7 @@ TEST_F(Conversations, ABalanceNeedsAMeanRateOfConversations) {
   refused({"workload.trace=sharegpt"}, "the workload has no conversations, so workload.start changes nothing");
   refused({"workload.trace=sharegpt-chat", "workload.concurrency=8"},
           "needs a mean rate at which conversations start, and workload.arrival=all-at-once has none");
-  refused({"workload.trace=sharegpt-chat", "workload.rate=1e6"}, "conversations would be live at 0");
+  refused({"workload.trace=sharegpt-chat", "workload.rate=1e6"}, "conversations would be in progress at time 0");
   write_text(file("log.csv"), "arrival_s,input_tokens,output_tokens,conversation,turn\n0,9,5,a,1\n1,20,5,a,2\n");
   refused({"workload.trace=./log.csv"},
           "needs a mean rate at which conversations start, and workload.arrival=trace has none");

@@ -86,13 +86,15 @@ TEST_F(Experts, AnyNumberOfThreadsGivesTheSameBytes) {
 TEST_F(Experts, NoRunWhereLocalityCannotMatter) {
   EXPECT_EQ(run({"experts.locality=0"})["other_localities"]["not_run"], "half and twice of 0 are 0");
   const auto table = spillway(small("run", {"experts.locality=0"}));
-  EXPECT_THAT(unbroken(table.out),
-              HasSubstr("Locality     0 (given); no run with half and twice of it: half and twice of 0 are 0"));
+  EXPECT_THAT(
+      unbroken(table.out),
+      HasSubstr("Locality     0 (given); not run with this value halved and doubled: half and twice of 0 are 0"));
   const json dense = run({"model=llama-3.1-8b"}, "vllm");
   EXPECT_FALSE(dense.contains("other_localities"));
   EXPECT_FALSE(dense["setup"].contains("expert_locality"));
-  EXPECT_THAT(unbroken(spillway(small("run", {"--dry-run"})).out),
-              HasSubstr("There would be 3 runs, with half and twice of experts.locality unless --fixed-locality."));
+  EXPECT_THAT(
+      unbroken(spillway(small("run", {"--dry-run"})).out),
+      HasSubstr("There would be 3 runs, with experts.locality also halved and doubled (not with --fixed-locality)."));
 }
 
 // With --perturb, the 30 runs with other times keep the locality, and are the same with and without half and twice.

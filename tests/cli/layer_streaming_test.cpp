@@ -395,14 +395,15 @@ TEST_F(LayerStreaming, ABusThatIsTooSmall) {
                     Not(HasSubstr("for their size"))));
   const Output none = spillway(with(large, {"policy.slo=500ms"}));
   EXPECT_EQ(none.code, 2);
-  EXPECT_THAT(none.err, AllOf(HasSubstr("the 2 instances that stream weights over \"pcie-bus in\""),
-                              HasSubstr("they need 32.72 GB/s, and it carries 24.00 GB/s"), HasSubstr("replicas=2")));
+  EXPECT_THAT(none.err,
+              AllOf(HasSubstr("the 2 instances that stream weights over \"pcie-bus in\""),
+                    HasSubstr("they need 32.72 GB/s, and the link carries 24.00 GB/s"), HasSubstr("replicas=2")));
   EXPECT_EQ(spillway(with(large, {"policy.slo=500ms", "policy.coordinate=false"})).code, 0);
   write_text(file("kinds.json"), R"({"hardware": "a10-pcie-4", "policy": "select-n", "policy.slo": "500ms",
     "workload.requests": 20, "instances": [{"gpus": 0, "model": "opt-13b"}, {"gpus": 1, "model": "opt-13b"}]})");
   const Output kinds = spillway({"run", file("kinds.json")});
   EXPECT_EQ(kinds.code, 2);
-  EXPECT_THAT(kinds.err, HasSubstr("they need 32.72 GB/s, and it carries 24.00 GB/s"));
+  EXPECT_THAT(kinds.err, HasSubstr("they need 32.72 GB/s, and the link carries 24.00 GB/s"));
   // One GPU of the two has weights for both.
   EXPECT_EQ(spillway({"run", file("kinds.json"), "policy.slo=900ms"}).code, 0);
 }

@@ -72,7 +72,7 @@ TEST_F(Lenders, WithoutALender_AquaPagesToTheHostAndSaysSo) {
   ASSERT_EQ(run.code, 0) << run.err;
   const json result = json::parse(run.out);
   EXPECT_GT(metric(result, "moved_d2h_bytes"), 0.0);
-  EXPECT_THAT(result["warnings"].dump(), HasSubstr("no GPU lends memory (memory.peer), so policy aqua uses the host"));
+  EXPECT_THAT(result["warnings"].dump(), HasSubstr("no GPU lends memory (memory.peer), so policy aqua uses host memory"));
 }
 
 TEST_F(Lenders, MemoryThatNobodyUses_IsTold) {
@@ -94,7 +94,7 @@ TEST_F(Lenders, BadInputIsTold) {
     return run.err;
   };
   EXPECT_THAT(refused({"policy=aqua", "memory.peer=30GB"}),
-              AllOf(HasSubstr("h100-80gb-sxm is a GPU alone"), HasSubstr("hardware=hgx-h100-8")));
+              AllOf(HasSubstr("h100-80gb-sxm is a single GPU without a server"), HasSubstr("hardware=hgx-h100-8")));
   EXPECT_THAT(refused({"policy=aqua", "hardware=a10-pcie-4", "memory.peer=3GB"}),
               HasSubstr("no GPU of a10-pcie-4 reaches the memory of another one"));
   EXPECT_THAT(refused({"policy=aqua", "hardware=hgx-h100-8", "memory.peer=90GB"}),
@@ -183,7 +183,7 @@ TEST_F(Lenders, LendersThatCannotLend_AreTold) {
     return run.err;
   };
   EXPECT_THAT(refused(consumer_beside(R"({"name": "smal", "gpus": "2-3", "free_memory": "35GB"})")),
-              AllOf(HasSubstr("memory.lender=small is no other element"), HasSubstr("smal")));
+              AllOf(HasSubstr("memory.lender=small does not name another element"), HasSubstr("smal")));
   EXPECT_THAT(refused(consumer_beside(R"({"name": "small", "gpus": "2-3", "free_memry": "35GB", "hbm_share": 0.1})")),
               AllOf(HasSubstr("small: unknown key \"free_memry\""), HasSubstr("did you mean \"free_memory\"?"),
                     Not(HasSubstr("this element has no free_memory"))));
@@ -262,7 +262,9 @@ TEST_F(Lenders, FairSchedulingComposes) {
   EXPECT_GT(metric(json::parse(pie.out), "page_outs"), 0.0);
   const auto adaptive = spillway({"run", "policy=pie", "policy.scheduler=cfs", "hardware=gh200-96gb", "model=opt-13b"});
   EXPECT_EQ(adaptive.code, 2);
-  EXPECT_THAT(adaptive.err, HasSubstr("admits prompts with memory for a part of them, but the KV memory changes"));
+  EXPECT_THAT(
+      adaptive.err,
+      HasSubstr("admits prompts of which only a part fits the KV memory, but the KV memory changes during the run"));
   for (const char* const host : {"50GB", "1GB", "0B"}) {
     SCOPED_TRACE(host);
     const auto pensieve =

@@ -67,7 +67,7 @@ TEST_F(ModelFile, RunsFromAnIdOfTheHubUnlessAFolderHasItsName) {
   EXPECT_THAT(dense.out, AllOf(HasSubstr("llama-3.1-8b (model)"), Not(HasSubstr("modelled"))));
   const Output none = spillway({"explain", "Qwen/Qwen3-31B"});
   EXPECT_EQ(none.code, 3);
-  EXPECT_THAT(none.err, HasSubstr("the nearest is Qwen/Qwen3-32B"));
+  EXPECT_THAT(none.err, HasSubstr("the nearest one is Qwen/Qwen3-32B"));
   std::filesystem::create_directories(file("Qwen/Qwen3-30B-A3B"));
   write_text(file("Qwen/Qwen3-30B-A3B/config.json"), tiny().dump());
   const Output own = spillway({"run", "--json", "--dry-run", "model=Qwen/Qwen3-30B-A3B"});
@@ -194,7 +194,7 @@ TEST_F(ModelFile, ExpertsOfAnotherArchitectureAreRefusedByTheirField) {
   const Output run = spillway({"run", "model=tiny-llama/config.json"});
   EXPECT_EQ(run.code, 3);
   EXPECT_THAT(run.out, IsEmpty());
-  EXPECT_THAT(run.err, AllOf(HasSubstr("is not known, and by its name it changes what the model computes"),
+  EXPECT_THAT(run.err, AllOf(HasSubstr("is not known, and its name suggests that it changes what the model computes"),
                              HasSubstr("at tiny-llama/config.json at /num_local_experts"),
                              HasSubstr("sparse attention over tokens that an index selects is not modelled"),
                              HasSubstr("2 errors; nothing was run.")));

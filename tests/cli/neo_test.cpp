@@ -148,7 +148,7 @@ TEST_F(Neo, RefusesWhatCannotRun) {
   for (const char* const policy : {"policy=neo", "policy=fastdecode"}) {
     refused({policy, "hardware=g5.4xlarge", "memory.gpu_kv=0 blocks"}, "at argument memory.gpu_kv=0 blocks");
   }
-  refused({"policy=neo", "hardware=g5.4xlarge", "memory.gpu_kv=1 blocks"}, "has no KV block on the GPU");
+  refused({"policy=neo", "hardware=g5.4xlarge", "memory.gpu_kv=1 blocks"}, "has no whole KV block on the GPU");
   refused({"policy=neo", "hardware=g4dn.4xlarge"}, "the weights leave no GPU memory for KV");
 }
 

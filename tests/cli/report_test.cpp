@@ -314,7 +314,7 @@ TEST_F(Report, Page_OfOtherCommands) {
     return text_of(page.page);
   };
   EXPECT_THAT(page_of({"compare", "policy=vllm,sarathi", "workload.requests=20"}),
-              HasSubstr("Differences to policy=vllm"));
+              HasSubstr("Differences from policy=vllm"));
   EXPECT_THAT(page_of({"search", "--max", "workload.rate", "--slo", "p99_ttft_ms<1000", "workload.requests=30",
                        "replications=1", "--tolerance", "20%"}),
               HasSubstr("Search for the largest workload.rate"));

@@ -780,8 +780,8 @@ TEST_F(RunCli, AServerBringsItsGpuAndHost) {
     return json::parse(output.out)["warnings"].dump();
   };
   EXPECT_THAT(streamed("seed=1"),
-              HasSubstr("streamed layers take 25.17 GB of the host per GPU and KV beside them 59.99 "
-                        "GB: 85.16 GB for 1 GPU, more than the 68.72 GB of DRAM"));
+              HasSubstr("streamed layers take 25.17 GB of host memory per GPU, and KV takes 59.99 GB: "
+                        "85.16 GB in all for 1 GPU, more than the 68.72 GB of DRAM"));
   EXPECT_THAT(streamed("policy.weights.host_memory=200GB"), Not(HasSubstr("streamed layers")));
   // Pensieve's default of 200 GB is more than the 64 GiB = 68.72 GB of this host: 68.72e9 / 16.78e6 bytes are 4,096
   // blocks of 32 tokens of OPT-6.7B (32 layers x 2 x 4,096 x 2 bytes per token).
@@ -789,8 +789,9 @@ TEST_F(RunCli, AServerBringsItsGpuAndHost) {
                                            "workload.trace=sharegpt-chat", "memory.gpu_kv=1GB", "--dry-run", "--json"})
                                      .out);
   EXPECT_EQ(small["setup"]["host_kv_blocks"], 4096);
-  EXPECT_THAT(small["warnings"].dump(), HasSubstr("memory.host_cache is 68.72 GB per GPU, all of g4dn.4xlarge-host: "
-                                                  "policy pensieve's default of 200GB is more"));
+  EXPECT_THAT(small["warnings"].dump(),
+              HasSubstr("memory.host_cache is lowered to 68.72 GB per GPU, all DRAM of g4dn.4xlarge-host: the "
+                        "default of policy pensieve, 200GB, is more"));
   const Output fits =
       spillway({"run", "hardware=hgx-h100-8", "tensor_parallel=4", "memory.host_kv=500GB", "--dry-run", "--json"});
   EXPECT_THAT(json::parse(fits.out)["warnings"].dump(), Not(HasSubstr("of DRAM")));

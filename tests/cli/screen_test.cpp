@@ -88,7 +88,7 @@ TEST_F(ScreenTest, ARunSaysInOneLineHowFarToTrustIt) {
 TEST_F(ScreenTest, BorrowedKernelsAndWarningsThatChangeTheAnswerAreSaid) {
   const Output run = spillway({"run", "hardware=a10-24gb", "workload.requests=500", "workload.rate=30"});
   EXPECT_EQ(run.code, 0) << run.err;
-  EXPECT_THAT(run.out, HasSubstr("uncalibrated: at best TPOT within 12%, TTFT 17%, as a100-80gb-sxm, whose kernels"));
+  EXPECT_THAT(run.out, HasSubstr("uncalibrated: at best TPOT within 12%, TTFT 17%, the error on a100-80gb-sxm, whose"));
   EXPECT_THAT(run.out, HasSubstr("Warning      saturated: "));
   EXPECT_LE(widest(run.out), 100U);
 }

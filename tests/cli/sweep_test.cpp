@@ -260,7 +260,8 @@ TEST_F(Sweep, SaysHowFarItCanBeTrusted) {
   EXPECT_THAT(table.out, HasSubstr("Range        2 of 2 runs left the measured range; the first: "));
   const json points = json::parse(sweep({grid[0], grid[1], "--json"}).out)["points"];
   EXPECT_THAT(points[0]["trust"]["outside_measured_range"].get<std::string>(),
-              testing::AllOf(HasSubstr("prefill attention: "), HasSubstr(" of calls, by a law that is ")));
+              testing::AllOf(HasSubstr("prefill attention: "),
+                             HasSubstr(" of calls, extrapolated with a median / p95 error of ")));
   EXPECT_THAT(points[0]["trust"]["validity"][0].get<std::string>(), testing::StartsWith("gpu: "));
   // The text of a run about itself.
   const json run =

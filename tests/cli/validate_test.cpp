@@ -271,7 +271,7 @@ TEST_F(Validate, StampsThatAreMissingOrOfTwoClocks) {
   write_log(meta(), {missing, text, row(2, 1.7e9, 10.5, 10.7), row(3, 10.0, 10.7, 10.7)});
   refused({"has no queued_ts", "requests.jsonl line 1", "scheduled_ts is not a number of seconds: \"10.0\"", "line 2",
            "first_token_ts 10.500000 is before scheduled_ts 1700000000.000000", "from one clock", "line 3",
-           "3 output tokens came at one instant", "line 4"});
+           "the first and the last of 3 output tokens have the same time", "line 4"});
   // Arrivals in milliseconds, stamps in seconds.
   std::vector<json> rows;
   for (int i = 0; i < 3; ++i) {

@@ -109,7 +109,7 @@ TEST(AzureCsv, TimesMayGoBackByASecond) {
   EXPECT_EQ(requests[1].arrival, SimTime(2'000'000'000));
   EXPECT_EQ(requests[2].arrival, SimTime(1'000'000'000)) << "rows are delivered in the order of the file";
   EXPECT_EQ(problems_in(rows + "2023-11-16 18:00:00.9999999,50,5\n"),
-            "exit 3\n\"2023-11-16 18:00:00.9999999\" is earlier than a row before by more than 1 s | FILE, row 5, "
+            "exit 3\n\"2023-11-16 18:00:00.9999999\" is more than 1 s earlier than a previous row | FILE, row 5, "
             "column TIMESTAMP | sort the rows by TIMESTAMP");
 }
 
@@ -182,7 +182,7 @@ TEST(AzureCsv, EveryBadFieldIsTold) {
       "\"1e3\" is not a whole number of tokens | FILE, row 5, column GeneratedTokens | correct or delete the row\n"
       "99999999 tokens: from 0 to 16777216 are possible | FILE, row 6, column GeneratedTokens | "
       "correct or delete the row\n"
-      "\"2023-11-16 17:59:58.5\" is earlier than a row before by more than 1 s | FILE, row 6, column TIMESTAMP | "
+      "\"2023-11-16 17:59:58.5\" is more than 1 s earlier than a previous row | FILE, row 6, column TIMESTAMP | "
       "sort the rows by TIMESTAMP\n"
       "the row has 2 columns where the first row has 3 | FILE, row 7 | "
       "complete or delete the row; a file that was cut off while being copied ends like this");

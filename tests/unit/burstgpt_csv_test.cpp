@@ -89,7 +89,7 @@ TEST(BurstGptCsv, EveryBadFieldIsTold) {
                                                "2023-11-16 18:00:00,m,1,1,2,x\n"
                                                "7,m,1"),
             "exit 3\n"
-            "\"3.5\" is earlier than a row before by more than 1 s | FILE, row 3, column Timestamp | sort the rows by "
+            "\"3.5\" is more than 1 s earlier than a previous row | FILE, row 3, column Timestamp | sort the rows by "
             "Timestamp\n"
             "\"-6\" is not a number of seconds from 0 to 100000000 | FILE, row 4, column Timestamp | "
             "correct or delete the row\n"

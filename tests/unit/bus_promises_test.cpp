@@ -29,7 +29,7 @@ TEST(BusPromises, HaveToStayBelowTheBus) {
   EXPECT_THAT(full->what,
               HasSubstr("the 2 instances that stream weights over \"bus-0 in\" cannot meet their SLOs at the "
                         "same time: with the fewest layers on the host that their memory allows they need "
-                        "24.00 GB/s, and it carries 24.00 GB/s"));
+                        "24.00 GB/s, and the link carries 24.00 GB/s"));
   EXPECT_EQ(full->where, "replicas");
   EXPECT_TRUE(full->infeasible);
   // Each GPU of a group copies.
@@ -50,7 +50,7 @@ TEST(BusPromises, AreOfInstancesThatShareABus) {
                                   {&kSecond, gigabytes(5)}});
   ASSERT_TRUE(second);
   EXPECT_THAT(second->what, HasSubstr("the 3 instances that stream weights over \"bus-1 in\""));
-  EXPECT_THAT(second->what, HasSubstr("they need 45.00 GB/s, and it carries 30.00 GB/s"));
+  EXPECT_THAT(second->what, HasSubstr("they need 45.00 GB/s, and the link carries 30.00 GB/s"));
 }
 
 }  // namespace

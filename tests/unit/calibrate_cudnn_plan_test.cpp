@@ -94,7 +94,7 @@ TEST(CudnnPlan, FirstWrong_TwoUnitsOfRoundoff) {
   const std::vector<float> want{0.0F, -0.5F};
   EXPECT_FALSE(first_wrong(std::vector<float>{0x1p-7F, -0.5F + 1.5F * 0x1p-7F}, want, Number::bf16));
   EXPECT_THAT(first_wrong(std::vector<float>{0.0F, -0.5F + 1.6F * 0x1p-7F}, want, Number::bf16).value_or(""),
-              HasSubstr("number 1 of its result is -0.4875, but should be -0.5"));
+              HasSubstr("number 1 of cuDNN's result is -0.4875, but should be -0.5"));
   // fp16: an eighth of that.
   EXPECT_FALSE(first_wrong(std::vector<float>{0x1p-10F, -0.5F}, want, Number::fp16));
   EXPECT_TRUE(first_wrong(std::vector<float>{0x1.1p-10F, -0.5F}, want, Number::fp16));

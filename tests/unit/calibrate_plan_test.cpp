@@ -190,7 +190,7 @@ TEST(CalibratePlan, WithoutAGpu_HostSectionsAreLeft) {
   // 1, half and all threads read, and triad once: no copies beside them.
   EXPECT_EQ(counts_of(plan).at("host.stream"), 4U);
   EXPECT_EQ(section_of(plan_for(fake_machine(1), Level::full), "copy.peer").reason,
-            "it takes 2 GPUs, and the machine has 1");
+            "the section needs 2 GPUs, but the machine has 1");
   EXPECT_EQ(section_of(plan_for(fake_machine(1), Level::quick), "attention.mixed").reason, "not part of a quick run");
 }
 

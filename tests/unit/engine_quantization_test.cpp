@@ -93,8 +93,9 @@ TEST(EngineQuantization, AGpuWithoutSuchKernelsIsRefusedAndTheNearestNamed) {
   const auto problem = apply_quantization("fp8", load_gpu("a100-80gb-sxm"), llm);
   ASSERT_TRUE(problem);
   EXPECT_EQ(problem->what, "a100-80gb-sxm has no measured fp8 kernels");
-  EXPECT_THAT(problem->fix,
-              testing::StartsWith("it has 16 bits; h100-80gb-sxm has them, the nearest of: h100-80gb-sxm, "));
+  EXPECT_THAT(
+      problem->fix,
+      testing::StartsWith("it has 16 bits; h100-80gb-sxm has them, the most similar of these GPUs: h100-80gb-sxm, "));
   EXPECT_THAT(problem->fix, HasSubstr("h200-141gb"));
   EXPECT_FALSE(llm.quantized) << "nothing has changed";
   EXPECT_THAT(apply_quantization("mxfp4", load_gpu("h100-80gb-sxm"), llm)->fix, HasSubstr("no bundled GPU has them"));

@@ -44,7 +44,7 @@ TEST(ExpectedError, LentKernelsHaveTheErrorOfTheLender) {
   GpuProfile gpu = fitted();
   gpu.fitted_from = "other";
   EXPECT_EQ(expected_error_text(expected_error(gpu, "fitted")),
-            "uncalibrated: at best TPOT within 20%, TTFT 31%, as other, whose kernels it borrows");
+            "uncalibrated: at best TPOT within 20%, TTFT 31%, the error on other, whose kernels this profile borrows");
 }
 
 TEST(ExpectedError, TheAnalyticModelHasItsOwn) {

@@ -135,12 +135,12 @@ TEST(HubIds, Refusal_WhenNoRuleApplies_ThenTheNearestIsNamed) {
         "LLaMA 13B, huggyllama/llama-13b"}) {
     EXPECT_FALSE(llm_of_hub_id(other)) << other;
   }
-  EXPECT_THAT(advice_on_hub_id("someone/Qwen3-30B-A3B-FP8"), HasSubstr("the nearest is Qwen/Qwen3-30B-A3B-FP8;"));
-  EXPECT_THAT(advice_on_hub_id("openai/gpt-oss"), HasSubstr("the nearest is openai/gpt-oss-20b;"));
+  EXPECT_THAT(advice_on_hub_id("someone/Qwen3-30B-A3B-FP8"), HasSubstr("the nearest one is Qwen/Qwen3-30B-A3B-FP8;"));
+  EXPECT_THAT(advice_on_hub_id("openai/gpt-oss"), HasSubstr("the nearest one is openai/gpt-oss-20b;"));
   // The model counts more than the letters of its publisher and its format.
   const auto nearest = [](const char* id) {
     const std::string advice = advice_on_hub_id(id);
-    const std::size_t at = advice.find("the nearest is ") + 15;
+    const std::size_t at = advice.find("the nearest one is ") + 19;
     return advice.substr(at, advice.find(';') - at);
   };
   EXPECT_EQ(nearest("casperhansen/mixtral-8x7b-instruct-v0.1-awq"), "mistralai/Mixtral-8x7B-Instruct-v0.1");

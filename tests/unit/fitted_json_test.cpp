@@ -263,7 +263,7 @@ TEST(FittedJson, RoundTrip_OfTables_IsExact) {
 TEST(FittedKernels, KnownBeyond_WhenNoCallHadEarlierTokens_ThenIsTheErrorOfTheLaw) {
   for (const char* op : {"prefill_attention", "prefill_attention fp8 kv"}) {
     EXPECT_EQ(known_beyond(op, {"context", 0.0, 0.0}, {}),
-              "by a law that is 4.1% / 7.8% off on RTX 4090 and 2.7% / 7.1% on A100");
+              "extrapolated with a median / p95 error of 4.1% / 7.8% on RTX 4090 and 2.7% / 7.1% on A100");
     EXPECT_EQ(known_beyond(op, {"context", 0.0, 128.0}, {}), "");
     EXPECT_EQ(known_beyond(op, {"batch", 0.0, 0.0}, {}), "");
   }
@@ -279,7 +279,7 @@ TEST(FittedKernels, KnownBeyond_WhenSingleTokensHadMoreKvHeads_ThenIsTheErrorOfC
   record.ranges.push_back({"single_token_kv_heads", 12.0, 64.0});
   for (const char* op : {"decode_attention", "decode_attention fp8 kv"}) {
     EXPECT_EQ(known_beyond(op, record.ranges[0], record),
-              "by a carry-over from single tokens that is 5.4% / 26.7% off on B200");
+              "carried over from single tokens with a median / p95 error of 5.4% / 26.7% on B200");
     EXPECT_EQ(known_beyond(op, {"q_heads", 1.0, 64.0}, record), "");
   }
   EXPECT_EQ(known_beyond("prefill_attention", record.ranges[0], record), "");

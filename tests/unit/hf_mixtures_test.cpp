@@ -316,10 +316,11 @@ TEST(HfMixtures, Dbrx_WhenAFieldOfItsObjectsIsWrong_ThenThePointerIsOfTheObject)
   json config = config_of("databricks/dbrx-base");
   config["ffn_config"]["moe_top_k"] = 17;
   config["ffn_config"]["moe_shared_width"] = 64;
-  EXPECT_EQ(problems_of(config),
-            "config.json at /ffn_config/moe_top_k: 17 experts per token are more than the 16 of a layer\n"
-            "config.json at /ffn_config/moe_shared_width: is not known, and by its name it changes what the model "
-            "computes\n");
+  EXPECT_EQ(
+      problems_of(config),
+      "config.json at /ffn_config/moe_top_k: 17 experts per token are more than the 16 of a layer\n"
+      "config.json at /ffn_config/moe_shared_width: is not known, and its name suggests that it changes what the model "
+      "computes\n");
   config["ffn_config"] = 3;
   EXPECT_EQ(problems_of(config), "config.json at /ffn_config: must be an object, not 3\n");
   config = config_of("databricks/dbrx-base");

@@ -36,8 +36,8 @@ TEST(HitCurveText, NamesThePointAtFault) {
       {"4:1.1", "point \"4:1.1\" has the share 1.1"},
       {"4:-0.1", "point \"4:-0.1\" has the share -0.1"},
       {"4:0.5,8:0.9", "point \"8:0.9\" has a slot for each of the 8 experts"},
-      {"4:0.5,4:0.6", "point \"4:0.6\" follows one of 4 slots"},
-      {"4:0.5,3:0.6", "point \"3:0.6\" follows one of 4 slots"},
+      {"4:0.5,4:0.6", "point \"4:0.6\" comes after a point with 4 slots"},
+      {"4:0.5,3:0.6", "point \"3:0.6\" comes after a point with 4 slots"},
       {"4:0.5,6:0.4", "point \"6:0.4\" falls below the share 0.5 of 4 slots"},
   };
   for (const auto& [text, message] : faults) {

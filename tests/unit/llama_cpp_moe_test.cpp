@@ -150,7 +150,7 @@ TEST(LlamaCppMoe, BadSplitsAreRefused) {
   EXPECT_EQ(message(no_host, 0), "");
   Deployment no_gemm = qwen();
   no_gemm.experts->cpu_flops = {};
-  EXPECT_THAT(message(no_gemm, 10), HasSubstr("the rate of its matrix products"));
+  EXPECT_THAT(message(no_gemm, 10), HasSubstr("the host's rate of matrix products"));
   Deployment little = qwen();
   little.host_memory = Bytes(1'000'000'000);
   EXPECT_THAT(message(little, 36), HasSubstr("the host has 1.00 GB for them"));

@@ -76,7 +76,7 @@ TEST(LlmServingSimJsonl, EveryBadValueIsTold) {
           "{\"input_toks\": 2}\n"
           "{\"input_toks\": 2, \"output_toks\": 1, \"arriv"),
       "exit 3\n"
-      "8 ns is earlier than a row before by more than 1 s | FILE, row 2, key \"arrival_time_ns\" | "
+      "8 ns is more than 1 s earlier than a previous row | FILE, row 2, key \"arrival_time_ns\" | "
       "sort the rows by arrival_time_ns\n"
       "1 token ids, but input_toks = 2 | FILE, row 2, key \"input_tok_ids\" | correct or delete the row\n"
       "-2 is not a whole number from 1 to 16777216 | FILE, row 3, key \"input_toks\" | correct or delete the row\n"

@@ -54,7 +54,7 @@ TEST(Locality, OneLineAndItsJson) {
   EXPECT_EQ(assumed_locality_json(assumed).dump(), R"({"value":0.4,"origin":"default","source":"a paper"})");
   assumed = {.value = 0.0, .given = true, .no_effect = "no reason"};
   EXPECT_EQ(locality_text(assumed, base, LocalityCheck{.not_run = "no reason"}),
-            "0 (given); no run with half and twice of it: no reason");
+            "0 (given); not run with this value halved and doubled: no reason");
   EXPECT_EQ(locality_check_json({.not_run = "no reason"}).dump(), R"({"not_run":"no reason"})");
   const auto read = read_assumed_locality({{"expert_locality", assumed_locality_json(assumed)}});
   ASSERT_TRUE(read.has_value());

@@ -214,7 +214,8 @@ TEST(MappedColumns, AMappingThatCannotBeIsRefused) {
   EXPECT_THAT(problem("input_tokens=a,output_tokens=b,xyz=c"), HasSubstr("targets: input_tokens, output_tokens"));
   EXPECT_THAT(problem("input_tokens=a/0,output_tokens=b"), HasSubstr("no number above 0 as its factor"));
   EXPECT_THAT(problem("input_tokens=a,input_tokens=b"), HasSubstr("input_tokens is given twice"));
-  EXPECT_THAT(problem("input_tokens=a,output_tokens=b,client=c/2"), HasSubstr("a text takes no factor"));
+  EXPECT_THAT(problem("input_tokens=a,output_tokens=b,client=c/2"),
+              HasSubstr("client and conversation are texts: leave the factor out"));
   EXPECT_THAT(problem("input_tokens=a,output_tokens=b,end_s=c"), HasSubstr("give arrival_s, or e2e_s"));
   EXPECT_THAT(problem("input_tokens=a,output_tokens=b,arrival_s=t,end_s=c,e2e_s=d"),
               HasSubstr("end_s and e2e_s say the same"));
@@ -272,7 +273,7 @@ TEST(EngineLogOfAFile, NeedsSendsAndBothTimes) {
   EXPECT_THAT(problem("i,o,t,f\n1,2,0,1\n", "input_tokens=i,output_tokens=o,arrival_s=t,first_token_s=f"),
               HasSubstr("states no time of its last token"));
   EXPECT_THAT(problem("i,o,t,f\n1,2,0,1\n", "input_tokens=i,output_tokens=o,arrival_s=t,ttft_s=f,e2e_s=f"),
-              HasSubstr("2 output tokens came at one instant"));
+              HasSubstr("the first and the last of 2 output tokens have the same time"));
   EXPECT_THAT(problems_of([] { (void)read_engine_log("/nowhere", {}); }), HasSubstr("neither a folder nor a file"));
 }
 

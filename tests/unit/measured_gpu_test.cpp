@@ -51,7 +51,7 @@ TEST(MeasuredGpu, Another_WhenSeveralSourcesNameOne_ThenTheFlagComesFirstThenThe
   EXPECT_EQ(why_another_gpu(base, device, {.stands_for = "NVIDIA L40S; vLLM"}), "");
   EXPECT_EQ(why_another_gpu(base, device, {.name = "NVIDIA L40S"}), "--gpu names NVIDIA L40S");
   device.name = "Example GPU";
-  EXPECT_EQ(why_another_gpu(base, device, {}), "the files are of Example GPU");
+  EXPECT_EQ(why_another_gpu(base, device, {}), "the files were measured on Example GPU");
   GpuProfile made = base;
   made.file.stands_for = "Example GPU; fitted to the files below";
   EXPECT_EQ(why_another_gpu(made, device, {}), "");
@@ -67,10 +67,10 @@ TEST(MeasuredGpu, Another_WhenAFigureDiffers_ThenSaysWhich) {
   MeasuredDevice device{"NVIDIA H100 80GB HBM3", base.memory.count(), 132, {}};
   EXPECT_EQ(why_another_gpu(base, device, {}), "");
   device.sm_count = 114;
-  EXPECT_EQ(why_another_gpu(base, device, {}), "the files are of 114 SMs, not 132");
+  EXPECT_EQ(why_another_gpu(base, device, {}), "the measured GPU has 114 SMs, not 132");
   device.sm_count.reset();
   device.memory_bytes = bytes(0.94).count();
-  EXPECT_THAT(why_another_gpu(base, device, {}), HasSubstr("the files are of 79.92 GB, not 85.02 GB"));
+  EXPECT_THAT(why_another_gpu(base, device, {}), HasSubstr("the measured GPU has 79.92 GB, not 85.02 GB"));
   device.memory_bytes.reset();
   EXPECT_EQ(why_another_gpu(base, device, {.memory = bytes(1.04)}), "");
   EXPECT_THAT(why_another_gpu(base, device, {.memory = bytes(1.06)}), HasSubstr("--memory is 90."));

@@ -784,30 +784,31 @@ TEST(Microbenchmarks, RowsThatNoModelTakes_AreLeftOutWithANoteForEachKind) {
       "the bandwidth of a host is that of reading pageable memory on all NUMA nodes, without copies";
   EXPECT_THAT(
       rows.files[0].notes,
-      ElementsAre("1 copies timed by the host were left out: the fits use the GPU's times",
-                  "2 copies from and to pageable memory were left out: engines copy from and to pinned memory",
-                  "1 copies from and to registered memory were left out: engines copy from and to pinned memory",
-                  "2 relay copies of page-locked memory, or without the CPU's part were left out: a relay takes memory "
-                  "that is not page-locked, and its time includes both copies",
-                  "2 copies of all GPUs at once were left out: their limits belong to a server",
-                  "1 copies of blocks of pools above 1 GiB were left out: the fits do not depend on the pool",
-                  "1 copies of blocks in sequence were left out: KV blocks lie anywhere",
-                  "1 repeated copies of a case were left out: the first of each was used",
-                  "1 GEMMs by the best of several algorithms were left out: engines run the first one",
-                  "1 attention measurements of kernel \"spillway\" were left out: no engine runs that kernel",
-                  "1 attention measurements of skewed lengths were left out: the fits use equal lengths",
-                  "1 attention measurements of chunk and decodes in one call were left out: only the tables of "
-                  "one model hold such calls",
-                  "1 copies from one GPU to another were left out: their link belongs to a server",
-                  "2 launch measurements were left out: launches belong to an engine",
-                  "1 interference measurements of copies were left out: no profile says how compute slows these down",
-                  "1 interference measurements beside copies by a kernel were left out: a profile says how copies by "
-                  "DMA slow compute down",
-                  "1 interference measurements of kernel \"spillway\" were left out: no engine runs that kernel",
-                  "1 host memory measurements by triad were left out: " + reading,
-                  "1 host memory measurements of pinned memory were left out: " + reading,
-                  "1 host memory measurements of one NUMA node were left out: " + reading,
-                  "2 host memory measurements beside copies were left out: " + reading));
+      ElementsAre(
+          "1 copies timed by the host were left out: the fits use the GPU's times",
+          "2 copies from and to pageable memory were left out: engines copy from and to pinned memory",
+          "1 copies from and to registered memory were left out: engines copy from and to pinned memory",
+          "2 relay copies from page-locked memory or timed by the GPU alone were left out: a relay copies memory "
+          "that is not page-locked, and its time includes the copy by the CPU",
+          "2 copies of all GPUs at once were left out: their limits belong to a server",
+          "1 copies of blocks of pools above 1 GiB were left out: the fits do not depend on the pool",
+          "1 copies of blocks in sequence were left out: KV blocks lie anywhere",
+          "1 repeated copies of a case were left out: the first of each was used",
+          "1 GEMMs by the best of several algorithms were left out: engines run the first one",
+          "1 attention measurements of kernel \"spillway\" were left out: no engine runs that kernel",
+          "1 attention measurements of skewed lengths were left out: the fits use equal lengths",
+          "1 attention measurements of chunk and decodes in one call were left out: only the tables of "
+          "one model hold such calls",
+          "1 copies from one GPU to another were left out: their link belongs to a server",
+          "2 launch measurements were left out: launches belong to an engine",
+          "1 interference measurements of copies were left out: no profile says how compute slows these down",
+          "1 interference measurements beside copies by a kernel were left out: a profile says how copies by "
+          "DMA slow compute down",
+          "1 interference measurements of kernel \"spillway\" were left out: no engine runs that kernel",
+          "1 host memory measurements by triad were left out: " + reading,
+          "1 host memory measurements of pinned memory were left out: " + reading,
+          "1 host memory measurements of one NUMA node were left out: " + reading,
+          "2 host memory measurements beside copies were left out: " + reading));
 }
 
 // Of m = 1 both formats were measured, of m = 2 only fp16; of CPU attention bf16 is there.

@@ -153,7 +153,7 @@ TEST(MooncakeJsonl, EveryBadValueIsTold) {
                   "{\"input_length\": 8, \"input_length\": 8}\n"
                   "{\"timestamp\": 5, \"input_length\": 8, \"output_length\": 1, \"hash_ids\": [1"),
       "exit 3\n"
-      "4 ms is earlier than a row before by more than 1 s | FILE, row 2, key \"timestamp\" | sort the rows by "
+      "4 ms is more than 1 s earlier than a previous row | FILE, row 2, key \"timestamp\" | sort the rows by "
       "timestamp\n"
       "2 ids, but a prompt of 8 tokens has 1 blocks of 512 | FILE, row 2, key \"hash_ids\" | ids must be of 512-token "
       "blocks; convert other sizes to native-jsonl with prefix_block_tokens\n"

@@ -78,7 +78,7 @@ TEST(NativeCsv, EveryBadFieldIsTold) {
             "client | name all clients by numbers, or all by texts\n"
             "8 is below output_tokens = 9: a request cannot generate more than it asked for | FILE, row 4, column "
             "max_new_tokens | correct or delete the row\n"
-            "\"0.5\" is earlier than a row before by more than 1 s | FILE, row 4, column arrival_s | sort the rows by "
+            "\"0.5\" is more than 1 s earlier than a previous row | FILE, row 4, column arrival_s | sort the rows by "
             "arrival_s\n"
             "\"bob\" is not a number below 2^32, like the clients of the rows before | FILE, row 4, column client | "
             "name all clients by numbers, or all by texts\n"
@@ -110,7 +110,7 @@ TEST(NativeCsv, TimesMayGoBackByOneSecond) {
   EXPECT_EQ(requests[1].arrival, SimTime(4'000'000'000)) << "in the order of the file";
   // The latest time so far counts, not the time of the previous row.
   EXPECT_EQ(problems_in("arrival_s,input_tokens,output_tokens\n5,1,1\n4.5,1,1\n3.999999999,1,1\n"),
-            "exit 3\n\"3.999999999\" is earlier than a row before by more than 1 s | FILE, row 4, column arrival_s | "
+            "exit 3\n\"3.999999999\" is more than 1 s earlier than a previous row | FILE, row 4, column arrival_s | "
             "sort the rows by arrival_s");
 }
 

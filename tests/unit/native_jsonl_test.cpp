@@ -129,7 +129,7 @@ TEST(NativeJsonl, TimesMayGoBackByOneSecond) {
   ASSERT_EQ(requests.size(), 3U);
   EXPECT_EQ(requests[1].arrival, SimTime(4'000'000'000)) << "in the order of the file";
   EXPECT_EQ(problems_in("{\"arrival_s\": 5" + rest + "{\"arrival_s\": 4.5" + rest + "{\"arrival_s\": 3.5" + rest),
-            "exit 3\n3.5 s is earlier than a row before by more than 1 s | FILE, row 3, key \"arrival_s\" | "
+            "exit 3\n3.5 s is more than 1 s earlier than a previous row | FILE, row 3, key \"arrival_s\" | "
             "sort the rows by arrival_s");
 }
 
@@ -205,7 +205,7 @@ TEST(NativeJsonl, EveryBadValueIsTold) {
       "the value must be a number | FILE, row 4, key \"input_tokens\" | correct or delete the row\n"
       "8 is below output_tokens = 9: a request cannot generate more than it asked for | FILE, row 4, key "
       "\"max_new_tokens\" | correct or delete the row\n"
-      "1.5 s is earlier than a row before by more than 1 s | FILE, row 4, key \"arrival_s\" | sort the rows by "
+      "1.5 s is more than 1 s earlier than a previous row | FILE, row 4, key \"arrival_s\" | sort the rows by "
       "arrival_s\n"
       "null is not a whole number from 1 to 16777216 | FILE, row 5, key \"input_tokens\" | correct or delete the row\n"
       "4294967296 is not a whole number from 0 to 4294967295 | FILE, row 5, key \"client\" | correct or delete the "

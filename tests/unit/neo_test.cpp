@@ -420,7 +420,10 @@ TEST(NeoLayout, TheStagingLayerCostsBlocks) {
 // Of one block, 1 x 32 / 33 are none, whether or not requests stay there.
 TEST(NeoLayout, NamesWhatDoesNotFit) {
   for (const char* const policy : {"neo", "fastdecode"}) {
-    EXPECT_THAT(refusal(policy, 1, 5000), HasSubstr("of 1 blocks, one of 33 layers stages prompts; raise it"));
+    EXPECT_THAT(
+        refusal(policy, 1, 5000),
+        HasSubstr(
+            "memory for 1 blocks is divided among 33 layers, one of which stages prompts for the host; raise it"));
     EXPECT_THAT(refusal(policy, 0, 5000), HasSubstr("memory.gpu_kv is less than a KV block"));
     EXPECT_THAT(refusal(policy, 0, 5000, false), HasSubstr("the weights leave no GPU memory for KV"));
   }

@@ -369,11 +369,12 @@ TEST(ChooseInterval, Rejection_NamesWhatBinds) {
   expect(
       choose_interval(entry(5), kMemory, gb(2)), Bound::slo_and_memory,
       "the SLO of 48.000 ms, 8.000 ms above the best time of batch 4 and sequence 128, needs offloading interval 5 or "
-      "more, and memory interval 4 or less: with offloading interval 5, 8 layers of 2.000 GB, 1.000 GB of "
+      "more, but the memory needs interval 4 or less: with offloading interval 5, 8 layers of 2.000 GB, 1.000 GB of "
       "embeddings, 3.000 GB of activations and 2.000 GB of KV take 22.000 GB of the GPU's 20.000 GB");
   expect(choose_interval(entry(kAllResident), kMemory, gb(12)), Bound::slo_and_memory,
          "the SLO of 48.000 ms, 8.000 ms above the best time of batch 4 and sequence 128, needs all layers on the GPU, "
-         "and memory interval 1 or less: with all layers on the GPU, 8 layers of 2.000 GB, 1.000 GB of embeddings, "
+         "but the memory needs interval 1 or less: with all layers on the GPU, 8 layers of 2.000 GB, 1.000 GB of "
+         "embeddings, "
          "3.000 GB of activations and 12.000 GB of KV take 32.000 GB of the GPU's 20.000 GB");
 }
 

@@ -214,9 +214,10 @@ TEST(Registry, Weights_ComposeWithWhatLeavesThemOnTheGpu) {
   registry.add(kv());
   EXPECT_EQ(refusal(registry, "scheduler", "part"), "composed");
   EXPECT_EQ(refusal(registry, "kv", "part"), "composed");
-  EXPECT_EQ(refusal(registry, "part", "part"),
-            "policy.weights: policy part streams the weights itself, so policy.weights=part cannot -> leave out "
-            "policy.weights, or use one of the policies kv, scheduler");
+  EXPECT_EQ(
+      refusal(registry, "part", "part"),
+      "policy.weights: policy part streams the weights itself, so policy.weights=part cannot be used -> leave out "
+      "policy.weights, or use one of the policies kv, scheduler");
   EXPECT_THAT(refusal(registry, "phases", "part"), testing::HasSubstr("chooses the phases"));
   const PolicyInfo& composed = registry.with_weights(*registry.find("kv"), "part");
   EXPECT_TRUE(composed.streams.kv && composed.streams.weights);

@@ -21,8 +21,8 @@ TEST(Criterion, LostRequests_AreThoseRejectedAndTimedOut) {
   const Criterion criterion{.conditions = {}, .attainment = 0.55};
   EXPECT_EQ(criterion.fault(outcome(100, 40, 5)), "");
   EXPECT_EQ(criterion.fault(outcome(100, 0, 45)), "");
-  EXPECT_EQ(criterion.fault(outcome(100, 40, 6)), "46 of 100 requests were rejected or timed out");
-  EXPECT_EQ(criterion.fault(outcome(100, 46, 0)), "46 of 100 requests were rejected or timed out");
+  EXPECT_EQ(criterion.fault(outcome(100, 40, 6)), "46 of 100 requests were rejected, timed out or lost");
+  EXPECT_EQ(criterion.fault(outcome(100, 46, 0)), "46 of 100 requests were rejected, timed out or lost");
   EXPECT_EQ(criterion.fault(outcome(0, 0, 0)), "");
 }
 

@@ -438,8 +438,8 @@ TEST(SelectN, Refuses_WithTheArithmetic) {
   EXPECT_THAT(
       layout_error("select-n", kDecode, gpu),
       HasSubstr("policy.slo_margin: policy select-n cannot meet its SLO of +50% with any batch: the SLO of 6.000 "
-                "ms, 2.000 ms above the best time of batch 1 and sequence 4, needs all layers on the GPU, and "
-                "memory interval 1 or less"));
+                "ms, 2.000 ms above the best time of batch 1 and sequence 4, needs all layers on the GPU, but "
+                "the memory needs interval 1 or less"));
   gpu.memory = Bytes(2'900'000'000);
   EXPECT_THAT(layout_error("select-n", kDecode, gpu),
               HasSubstr("hardware: with offloading interval 1, 2 layers' worth"));

@@ -115,7 +115,7 @@ TEST(SteadyState, AShortRun_SaysSo) {
   series.left(SimTime(1'000));
   const SteadyState state = judge_steady_state(series, {.rate = 100.0, .requests = 1});
   EXPECT_EQ(state.verdict, Verdict::unsteady);
-  EXPECT_EQ(state.sentence, "too short to tell whether the queue grows");
+  EXPECT_EQ(state.sentence, "the run is too short to tell whether the queue grows");
 }
 
 // Buckets of 1 ms until 2048 are used up, then of 2 ms.

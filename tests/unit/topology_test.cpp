@@ -331,7 +331,7 @@ TEST(CopyPath, WithoutAWay_SaysWhy) {
     return std::get<Problem>(copy_path(machine.server, machine.gpu, from, to)).what;
   };
   EXPECT_EQ(problem({0, {0, 1}}, {1, {2, 2}}),
-            "no way leads from server 0 to server 1: GPU 3 of two-switches has no network links");
+            "there is no path from server 0 to server 1: GPU 3 of two-switches has no network links");
   machine.gpu.unknown = {"d2h_bandwidth"};
   EXPECT_EQ(problem({0, {0, 1}}, {0, {2, 1}}), "a-gpu does not state how fast a GPU copies to and from the host");
 }

@@ -66,7 +66,7 @@ TEST(VidurCsv, EveryBadFieldIsTold) {
             "correct or delete the row\n"
             "0 tokens: from 1 to 16777216 are possible | FILE, row 3, column num_decode_tokens | "
             "correct or delete the row\n"
-            "\"1\" is earlier than a row before by more than 1 s | FILE, row 3, column arrived_at | sort the rows by "
+            "\"1\" is more than 1 s earlier than a previous row | FILE, row 3, column arrived_at | sort the rows by "
             "arrived_at\n"
             "\"nan\" is not a whole number of tokens | FILE, row 4, column num_prefill_tokens | "
             "correct or delete the row\n"

@@ -65,7 +65,8 @@ std::vector<MappedColumn> parse_columns(std::string_view text, std::vector<Probl
     const auto factor = take_factor(source);
     if (!factor || source.empty() || (is_text(column) && *factor != 1.0)) {
       bad(fmt::format("\"{}\" has no number above 0 as its factor", excerpt(part)),
-          is_text(column) ? "a text takes no factor" : "write /1000 for milliseconds, /1e9 for nanoseconds");
+          is_text(column) ? "client and conversation are texts: leave the factor out"
+                          : "write /1000 for milliseconds, /1e9 for nanoseconds");
       continue;
     }
     if (has(column)) {
@@ -86,7 +87,8 @@ std::vector<MappedColumn> parse_columns(std::string_view text, std::vector<Probl
           "keep one of them");
     }
     if (has(stamp) && !has(Column::arrival_s)) {
-      bad(fmt::format("{} is a stamp, which counts from arrival_s", kColumnTargets[static_cast<std::size_t>(stamp)]),
+      bad(fmt::format("{} is a time stamp, so it needs arrival_s of the same clock",
+                      kColumnTargets[static_cast<std::size_t>(stamp)]),
           fmt::format("give arrival_s, or {}", kColumnTargets[static_cast<std::size_t>(duration)]));
     }
   };

@@ -73,14 +73,13 @@ const std::vector<Entry>& entries() {
           "one JSON object per line with input_toks, output_toks and arrival_time_ns (LLMServingSim)"),
       entry<VllmBenchReader>("vllm-bench-json",
                              "the JSON object that vllm bench serve --save-result --save-detailed writes: input_lens, "
-                             "output_lens, start_times, ttfts and itls (known from memory, not from a file)"),
-      entry<GuideLlmReader>(
-          "guidellm-json",
-          "a JSON object with benchmarks, each with requests.successful (GuideLLM; known from memory, "
-          "not from a file)"),
+                             "output_lens, start_times, ttfts and itls (layout recalled, not checked against a file)"),
+      entry<GuideLlmReader>("guidellm-json",
+                            "a JSON object with benchmarks, each with requests.successful (GuideLLM; layout recalled, "
+                            "not checked against a file)"),
       entry<AiPerfReader>("aiperf-jsonl",
-                          "one JSON object per line with metadata and metrics (AIPerf's profile_export.jsonl; known "
-                          "from memory, not from a file)"),
+                          "one JSON object per line with metadata and metrics (AIPerf's profile_export.jsonl; layout "
+                          "recalled, not checked against a file)"),
       entry<LengthsJsonReader>(
           "lengths-json", "a JSON list of objects with prompt and max_tokens, or with L_gt (output lengths alone)"),
       entry<ShareGptJsonReader>(

@@ -24,7 +24,7 @@ inline void set_lengths(TraceRow& row, std::int64_t input, std::int64_t output) 
 }
 
 /// Why ArrivalOrder refuses a time.
-inline constexpr const char* kTooEarly = "earlier than a row before by more than 1 s";
+inline constexpr const char* kTooEarly = "more than 1 s earlier than a previous row";
 
 /// Arrival times in the order of the rows.
 class ArrivalOrder {

@@ -70,7 +70,7 @@ std::string explain_fit(const hwmodels::FitLine& line) {
   for (const hwmodels::MeasuredRange& range : fit.ranges) {
     text += fmt::format("; {} {:.10g} to {:.10g}", range.quantity, range.low, range.high);
     if (const auto beyond = hwmodels::known_beyond(line.op, range, *line.record); !beyond.empty()) {
-      text += fmt::format(" (beyond {})", beyond);
+      text += fmt::format(" (beyond: {})", beyond);
     }
   }
   return text + "\n";

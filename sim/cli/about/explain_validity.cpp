@@ -39,34 +39,34 @@ std::string gpu_table() {
 }  // namespace
 
 std::string explain_validity() {
-  std::string text = "validity (the line \"Validity\" of a result)\n" +
-                     explain_field("what",
-                                   "How far the times of a run may be off, from the errors that were measured "
-                                   "when its GPU's kernels were fitted.") +
-                     explain_field("TPOT",
-                                   "95% of the measured decode iterations were within this; iterations are sums "
-                                   "of kernels that the fit did not see.") +
-                     explain_field("TTFT",
-                                   "The larger of the errors below which 95% of the matrix multiplications and "
-                                   "95% of the prompts' attention were. Queueing comes on top: near saturation "
-                                   "a small error of a rate is a large one of a wait (--perturb 5%).") +
-                     explain_field("borrowed",
-                                   "\"uncalibrated: at best\": no kernel of this GPU was measured. The "
-                                   "kernels of another GPU are scaled, and the errors are of that GPU.") +
-                     explain_field("CPU time",
-                                   "\"CPU time assumed\": the engine's time on the CPU was not measured on "
-                                   "this machine. The warnings in --json say what is known of it.") +
-                     explain_field("range",
-                                   "\"extrapolated\": the largest share of the calls of one kernel that left "
-                                   "what was measured: outside_measured_range in --json.") +
-                     explain_field("engines",
-                                   "Against logs of real engines: spillway reproduce validation, and "
-                                   "spillway validate with a log of your own.") +
-                     explain_field("more",
-                                   "spillway explain GPU has the error and the range of each kernel; "
-                                   "hwmodels/README.md says how they are fitted.") +
-                     "  GPUs      |simulated / measured - 1| of rows that were not fitted, median / p95\n" +
-                     gpu_table();
+  std::string text =
+      "validity (the line \"Validity\" of a result)\n" +
+      explain_field("what",
+                    "How far the times of a run may be off, from the errors that were measured "
+                    "when its GPU's kernels were fitted.") +
+      explain_field("TPOT",
+                    "95% of the measured decode iterations were within this; iterations are sums "
+                    "of kernels that the fit did not see.") +
+      explain_field("TTFT",
+                    "The larger of the errors below which 95% of the matrix multiplications and "
+                    "95% of the prompts' attention were. Queueing comes on top: near saturation "
+                    "a small error in iteration times causes a large error in waiting times (--perturb 5% shows it).") +
+      explain_field("borrowed",
+                    "\"uncalibrated: at best\": no kernel of this GPU was measured. The "
+                    "kernels of another GPU are scaled, and the errors are of that GPU.") +
+      explain_field("CPU time",
+                    "\"CPU time assumed\": the engine's CPU time was not measured on the simulated "
+                    "machine. The warnings in --json say what is known about the CPU time.") +
+      explain_field("range",
+                    "\"extrapolated\": the share of the calls outside the measured range, for the "
+                    "kernel with the most: outside_measured_range in --json.") +
+      explain_field("engines",
+                    "Against logs of real engines: spillway reproduce validation, and "
+                    "spillway validate with a log of your own.") +
+      explain_field("more",
+                    "spillway explain GPU has the error and the range of each kernel; "
+                    "hwmodels/README.md says how they are fitted.") +
+      "  GPUs      |simulated / measured - 1| of rows that were not fitted, median / p95\n" + gpu_table();
   return text;
 }
 

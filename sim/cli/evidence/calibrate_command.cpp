@@ -135,7 +135,7 @@ nlohmann::json sharing_json(const std::string& profile, const Measurements& meas
 /// Checks that a path names a .json file in a writable location.
 void check_writable(const std::string& path, const std::string& option, const char* what, const char* taker) {
   if (!path.ends_with(".json")) {
-    throw ConfigError(fmt::format("the {}'s name must end in .json, not be {}", what, path),
+    throw ConfigError(fmt::format("the {}'s name must end in .json, but it is {}", what, path),
                       fmt::format("{} {}", option, path), fmt::format("name it *.json, as {} needs", taker));
   }
   const AtomicFile writable(path);

@@ -24,7 +24,8 @@ void add_perturb(CLI::App& sub, std::optional<std::string>& perturb, const char*
   sub.add_option("--perturb", perturb, what)->type_name("FRACTION");
 }
 void add_fixed_locality(CLI::App& sub, bool& fixed) {
-  sub.add_flag("--fixed-locality", fixed, "Where experts are placed: no runs with half and twice of experts.locality");
+  sub.add_flag("--fixed-locality", fixed,
+               "If the policy places experts: skip the runs with experts.locality halved and doubled");
 }
 constexpr const char* kPerturbAgain = "Robustness: repeat everything 30 times, with times changed by e.g. 5%";
 
@@ -142,7 +143,7 @@ void add_place_flags(CLI::App& sub, PlaceOptions& options) {
       ->type_name("CLUSTER.json");
   add_format(sub, options.format, {"table", "json"});
   sub.add_flag("--compat", options.compat,
-               "Place as AQUA's published code does: each GPU of a model alone, neither maximum below 0");
+               "Place as AQUA's published code does: the GPUs of a model one by one, no term of the objective below 0");
   sub.add_flag("--place-only", options.place_only, "Do not simulate what the placement is worth");
   add_progress(sub, options.progress);
   add_jobs(sub, options.jobs, "Threads");

@@ -283,7 +283,7 @@ def run(config=None, *, slo=None, requests=True, perturb=None, fixed_locality=Fa
     slo             SLOs, as "ttft_ms<500,p99_ttft_ms<1000", or several such texts, or {"ttft_ms": 500}
     requests        keep the rows of the requests, some 200 bytes each, for Result.requests
     perturb         robustness: 30 more runs with times changed by this fraction, as "5%" or 0.05
-    fixed_locality  where experts are placed: no runs with half and twice of experts.locality
+    fixed_locality  if the policy places experts: skip the runs with experts.locality halved and doubled
     jobs            threads for replications
     progress        a function that is called with a Progress about ten times a second, in the calling thread; True:
                     print a line to sys.stderr. If it raises, the run ends and the exception goes on.

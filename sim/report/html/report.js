@@ -159,8 +159,8 @@
     const curve = (curves || []).find((one) => one.metric === key);
     const points = curve ? curve.points.map(([share, ms]) => [ms, share]) : [];
     return chart({title: `Distribution of ${label}`, x: `${label} (ms)`, y: 'Share (%)', xAxis: 'log', yMax: 100,
-      description: key === 'itl_ms' ? 'Percentage of the gaps between tokens that are at most so long.'
-        : `Percentage of the finished requests whose ${label} is at most so long.`,
+      description: key === 'itl_ms' ? 'Percentage of the gaps between tokens that are at most this long.'
+        : `Percentage of the finished requests whose ${label} is at most this long.`,
       series: [{name: label, points}], none: 'no request finished, so there is no latency',
       table: [`${label} by percentile.`, ['Percentile', 'ms'],
         (curve ? curve.points : []).filter(([p]) => [1, 5, 10, 25, 50, 75, 90, 95, 99, 99.9].includes(p))]});
@@ -201,13 +201,13 @@
               line(of('prefill_tokens_per_s'), 'prefill'), line(of('decode_tokens_per_s'), 'decode')],
             description: 'Tokens of prompts and decoded tokens that iterations compute.'}),
             chart({...time, title: 'Links in use', y: 'Share of the time', yMax: 1, series: links,
-              none: 'nothing was copied', description: 'Share of the time with a copy under way, launches included; ' +
-                'the CPU attends or computes experts.'}),
+              none: 'nothing was copied', description: 'Share of the time with a copy under way, launches included. ' +
+                'CPU: share of the time in which the CPU computes attention or experts.'}),
             chart({...time, title: 'Bytes on links', y: 'GB/s', series: copied, none: 'nothing was copied'}),
             chart({...time, title: 'Copies hidden and exposed', y: 'Share of the time', yMax: 1,
               series: some(line(busiest, '')) ? [line(exposed, 'exposed: the GPU waits'), line(hidden, 'hidden')] : [],
               none: 'nothing was copied', description: 'Exposed: the GPU waits for a copy or the CPU. Hidden: the rest ' +
-                'of the time in which the busiest of them works.'}),
+                'of the time in which the busiest link, or the CPU, is busy.'}),
             chart({...time, title: 'Waits of the GPU by cause', y: 'Share of the time', series: waits,
               none: 'the GPU never waited for a copy or the CPU'})),
       ];
@@ -360,7 +360,7 @@
           .map(([key, label]) => bars(rows, key, label)), pareto(rows, 'p99_ttft_ms', 'p99 TTFT'),
       pareto(rows, 'p99_tpot_ms', 'p99 TPOT')),
       rowsTable('The configurations.', rows),
-      differences.length ? [el('h3', {}, `Differences to ${r.baseline}`),
+      differences.length ? [el('h3', {}, `Differences from ${r.baseline}`),
         table('Paired differences with 95% intervals.', ['Configuration', 'metric', 'difference', '95% ±', 'relative',
           'verdict'], differences.flatMap((row) => metrics.map((key) => [row.label, key, row.differences[key].difference,
           row.differences[key].half_width, signed(row.differences[key].relative), row.differences[key].verdict])), [1, 5])]
@@ -426,7 +426,8 @@
         `${figure(one.to)} ${one.unit} (now ${figure(one.now)}).`),
       ...r.rank_checks.map((one) => `${short(one.rival)} overtakes under ${one.overtaken_under.length} of ` +
         `${one.perturbations} changes of times by ${percent(r.perturbation)}, and is equal under ${one.ties}.`),
-      ...r.least_memory.map((one) => `${one.key}=${one.value} is enough for ${percent(one.share_of_capacity)} of the rate.`)];
+      ...r.least_memory.map((one) => `${one.key}=${one.value} per GPU is enough for ` +
+        `${percent(one.share_of_capacity)} of the winner's capacity.`)];
     return [el('h2', {}, 'Advice'),
       terms([['SLOs', r.conditions.join(' and ')], ['Precision', percent(r.tolerance)],
         ['Steady state', r.steady_state ? 'checked' : 'not checked (--quick)'],
@@ -435,6 +436,10 @@
         `${figure(winner.capacity_requests_per_s)} requests/s on ${figure(winner.gpus)} GPU${winner.gpus === 1 ? '' : 's'}.`),
       el('p', {}, winner.bottleneck), el('p', {}, winner.engine_flags || 'No release of an engine is known to have this policy.')]
         : el('p', {class: 'lead'}, 'Nothing meets the SLOs.'),
+      r.closest ? el('p', {}, `${short(r.closest.configuration)} on ${r.closest.gpus} GPU${r.closest.gpus === 1 ? '' : 's'} ` +
+        `comes closest: ${r.closest.reason} at ${figure(r.closest.rate_per_s)} requests/s.`) : null,
+      r.closest ? list([...r.closest.help.map((one) => `${one.settings}: ${one.reason || 'the SLOs are met at that rate'}`),
+        'A looser SLO, faster hardware, or a smaller or quantised model would help.']) : null,
       chart({title: 'Requests/s per GPU under the SLOs', labels: ranked.map((one) => short(one.configuration)),
         y: 'Requests/s per GPU', series: [{name: 'capacity', points: ranked.map((one, i) => [i, perGpu(one)])}],
         none: 'nothing meets the SLOs'}),
@@ -462,7 +467,8 @@
     return [el('h2', {}, `Plan for ${figure(r.rate_per_s)} requests/s`),
       terms([['SLOs', r.conditions.join(' and ')], ['Steady state', r.steady_state ? 'checked' : 'not checked (--quick)']]),
       grid(against('p99_ttft_ms', 'p99 TTFT'), against('mean_tpot_ms', 'mean TPOT')),
-      table('Fleets that meet the SLOs. On the front, no other one is better in cost and in both latencies.',
+      table(`Fleets that meet the SLOs. On the front: no other fleet is better in ${priced ? 'cost' : 'number of GPUs'}, ` +
+          'p99 TTFT and TPOT at once.',
           ['Fleet', 'front', 'replicas', 'GPUs', 'cost/h', 'p99 TTFT ms', 'TPOT ms'], fleets.map((one) =>
             [short(one.configuration), best.has(one.configuration) ? 'yes' : 'no', one.fleet.replicas, one.fleet.gpus, perHour(one),
               value(one.fleet.metrics, 'p99_ttft_ms'), value(one.fleet.metrics, 'mean_tpot_ms')]), [1]),
@@ -529,7 +535,7 @@
             })])), [1]) : el('p', {class: 'none'}, 'No data: no request finished on both sides.'),
       grid(...kLatencies.filter(([key]) => key !== 'itl_ms').map(([key, label]) => chart({title: `Distribution of ${label}`,
         x: `${label} (ms)`, y: 'Requests (%)', yMax: 100, xAxis: 'log',
-        description: `Percentage of the requests whose ${label} is at most so long, measured and simulated.`,
+        description: `Percentage of the requests whose ${label} is at most this long, measured and simulated.`,
         none: 'no request has it on both sides', series: ['measured', 'simulated'].map((side) =>
           ({name: side, points: ((curves[key] || {})[side] || []).map(([share, ms]) => [ms, share])}))})),
       chart({title: 'Error of E2E, request by request', x: 'Request, in order of queueing', y: 'Error of E2E (%)',

@@ -164,7 +164,8 @@ class ClusterReader {
     if (own.contains("lends") && own.contains("borrows")) {
       complain(fmt::format("{} lends and borrows", brief(model.name)), model.where, "leave out one of the two");
     } else if (!own.contains("lends") && !own.contains("borrows") && !own.contains("prompts") && !model.has_workload) {
-      complain(fmt::format("{} neither lends nor borrows, and has no workload to find out", brief(model.name)),
+      complain(fmt::format("{} neither lends nor borrows, and has no workload from which to measure either",
+                           brief(model.name)),
                model.where, R"(give "lends": "30GB", "borrows": "20GB", or "model" and "workload" for the profiler)");
     }
     resolve(model);

@@ -58,7 +58,7 @@ class Profiler {
     // A block is whole, and so are the bytes of its tokens.
     const Bytes per_token(kv.block_bytes.count() * model_.gpus / kv.block_tokens.count());
     found_.balance = Bytes(0) - context_demand(model_.prompts, model_.context, per_token);
-    found_.terms = fmt::format("{} contexts of {} tokens, {} bytes each: it borrows {}", model_.prompts,
+    found_.terms = fmt::format("{} contexts of {} tokens at {} bytes per token: the model borrows {}", model_.prompts,
                                model_.context.count(), per_token.count(), gigabytes(Bytes(0) - found_.balance));
   }
 
