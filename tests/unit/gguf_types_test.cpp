@@ -94,7 +94,7 @@ TEST(GgufTypes, RefusesRowsThatNoBlockDivides) {
   llm.quantized.reset();
   const auto cut = apply_quantization("q4_k_m", gpu, llm);
   ASSERT_TRUE(cut);
-  EXPECT_THAT(cut->what, HasSubstr("rows of 2880 weights, which blocks of q4_k_m has 256"));
+  EXPECT_THAT(cut->what, HasSubstr("rows of 2880 weights, which blocks of q4_k_m cannot divide: a block has 256"));
   EXPECT_THAT(cut->fix, HasSubstr("q4_0"));
   EXPECT_FALSE(apply_quantization("q4_0", gpu, llm));
   LlmModel stored = load_llm("gpt-oss-20b");

@@ -348,7 +348,7 @@ TEST(HfExperts, Bundled_WhenLoaded_ThenIdsOfTheHubResolveToThem) {
     static_cast<void>(load_llm("Qwen/Qwen3-31B"));
     FAIL() << "no bundled model has this id";
   } catch (const DataError& error) {
-    EXPECT_THAT(error.problems().front().fix, HasSubstr("the nearest is Qwen/Qwen3-32B"));
+    EXPECT_THAT(error.problems().front().fix, HasSubstr("the nearest one is Qwen/Qwen3-32B"));
   }
 }
 

@@ -378,7 +378,7 @@ TEST(Host, Fit_WhenRowsLieOnALine_ThenFindsIt) {
   expect_relative(model.per_sequence_seconds, 12e-6);
   for (const double ratio : ratios(model, rows)) EXPECT_NEAR(ratio, 1.0, kExact);
   const std::vector<HostRow> same(3, HostRow{8, 1, 1.0, {}});
-  EXPECT_THAT(data_error([&] { static_cast<void>(fit_host(same)); }), HasSubstr("2 numbers of sequences"));
+  EXPECT_THAT(data_error([&] { static_cast<void>(fit_host(same)); }), HasSubstr("2 different numbers of sequences"));
 }
 
 // Of (1, 2) and (2, 1) time falls; the constant c = (1/2 + 1) / (1/4 + 1) = 1.2 is the best without that.
