@@ -25,9 +25,8 @@ LayerPlan layer_plan(const LlmModel& llm) {
 }
 
 void refuse_without_all_reduce(std::string_view gpu) {
-  throw ConfigError(
-      fmt::format("{} has no figures for all-reduce, which several GPUs need", gpu),
-      "tensor_parallel", "use tensor_parallel=1, or a profile with all_reduce_latency and all_reduce_bandwidth");
+  throw ConfigError(fmt::format("{} has no figures for all-reduce, which several GPUs need", gpu), "tensor_parallel",
+                    "use tensor_parallel=1, or a profile with all_reduce_latency and all_reduce_bandwidth");
 }
 
 }  // namespace spillway::hwmodels

@@ -435,22 +435,10 @@ class Simulation final : public InstanceSink, public Journeys::Run {
         expire();
         break;
       case kHorizon:
-        reach_horizon();
+        over_ = true;
         break;
     }
     if (journeys_) journeys_->follow();
-  }
-
-  /// The run is over, once what ends and starts at this instant has done so.
-  void reach_horizon() {
-    for (std::size_t i = 0; i < replicas_.size(); ++i) {
-      if (replicas_[i].instance->puts_off()) bring_up_to_date(i);
-    }
-    if (to_start_.empty()) {
-      over_ = true;
-    } else {
-      queue_.push(now_, EventPhase::observation, kHorizon);
-    }
   }
 
   /// Queues an event for when the instance wants to be called. An earlier event in the queue serves as well.

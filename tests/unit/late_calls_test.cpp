@@ -12,6 +12,7 @@
 #include "tests/oracle/list_source.hpp"
 #include "tests/oracle/random_case.hpp"
 #include "tests/oracle/resting_policy.hpp"
+#include "tests/oracle/route_by.hpp"
 
 namespace spillway {
 namespace {
@@ -207,7 +208,52 @@ TEST(LateCalls, OfAPolicyThatLetsDecodesRest_AreRefused) {
   EXPECT_THAT(run, testing::ThrowsMessage<InvariantError>(testing::HasSubstr("PolicyInfo::rests_decodes must say")));
 }
 
-// The horizon is at the end of a step: it has given its token, and the next one has begun.
+// Two requests that never fit arrive at the same instant, the first at replica 1. The replicas are asked in order of
+// their numbers, whichever was woken first.
+TEST(LateCalls, OfOneInstant_ComeInOrderOfReplicas) {
+  const PolicyInfo& policy = *PolicyRegistry::instance().find("vllm");
+  const AttendingLayer model;
+  const Settings settings = oracle::policy_settings(policy, {});
+  const std::vector<RequestSpec> requests{request(0, 500, 5), request(0, 500, 5)};
+  oracle::ListSource source(requests);
+  std::vector<std::uint32_t> replicas;
+  const InstanceConfig instance{.model = &model,
+                                .policy = &policy,
+                                .settings = &settings,
+                                .kv = {.gpu_blocks = Blocks(10), .block_bytes = Bytes(1'000)},
+                                .max_model_len = Tokens(1'000)};
+  static_cast<void>(simulate({.instances = {instance, instance},
+                              .router = oracle::route_by([next = 1U](const RequestSpec&) mutable { return next--; }),
+                              .source = &source,
+                              .on_request = [&](const RequestRecord& record) {
+                                EXPECT_EQ(record.outcome, Outcome::rejected);
+                                replicas.push_back(record.replica);
+                              }}));
+  EXPECT_THAT(replicas, ElementsAre(0, 1));
+}
+
+// The second request begins the measured span at 1,235 ns. A step of the first one has ended at that instant, before;
+// two more follow, of 119 and 120 ns.
+TEST(LateCalls, AreNoneBeforeTheMeasuredSpan) {
+  const PolicyInfo& policy = *PolicyRegistry::instance().find("vllm");
+  const AttendingLayer model;
+  const Settings settings = oracle::policy_settings(policy, {});
+  const std::vector<RequestSpec> requests{request(0, 16, 5), request(1'235, 16, 1)};
+  oracle::ListSource source(requests);
+  const InstanceConfig instance{.model = &model,
+                                .policy = &policy,
+                                .settings = &settings,
+                                .kv = {.gpu_blocks = Blocks(10), .block_bytes = Bytes(1'000)},
+                                .max_model_len = Tokens(1'000)};
+  const SimulationResult result =
+      simulate({.instances = {instance, instance},
+                .router = oracle::route_by([next = 0U](const RequestSpec&) mutable { return next++; }),
+                .source = &source,
+                .metrics = {.warmup = {.kind = Span::Kind::requests, .requests = 1}}});
+  EXPECT_DOUBLE_EQ(result.statistics.find("mean_itl_ms")->value.value(), 1e-6 * 0.5 * (119 + 120));
+}
+
+// A step that ends at the horizon has given its token.
 TEST(LateCalls, BeforeAHorizon) {
   const PolicyInfo& policy = *PolicyRegistry::instance().find("vllm");
   const AttendingLayer model;
