@@ -607,9 +607,8 @@ Instance::Advanced Instance::advance(SimTime now) {
 void Instance::put_off() {
   const std::int64_t decodes = members_.decoding();
   const bool only_decodes = staged_decodes_ == decodes && table_.live() == decodes && chunk_members_.empty();
-  if (!may_put_off_ || !busy_ || !only_decodes || policy_.layers || policy_.weights || !expired_.empty() ||
-      !nothing_under_way())
-    return;
+  const bool streams = policy_.layers || policy_.weights;
+  if (!may_put_off_ || !busy_ || !only_decodes || streams || !expired_.empty() || !nothing_under_way()) return;
   constexpr std::int64_t kMost = 256;
   const std::int64_t steps = members_.steps_to_finish(kMost);
   // With memory for every token until then, nobody is preempted.

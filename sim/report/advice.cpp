@@ -175,7 +175,8 @@ void add_closest(const ClosestMiss& closest, Lines& lines) {
   lines.add("Closest", fmt::format("{} on {} GPU{}: {} at {} requests/s", values_of(closest.label), closest.gpus,
                                    closest.gpus == 1 ? "" : "s", shown(closest.reason), figure(closest.rate)));
   for (const ClosestMiss::Help& help : closest.help) {
-    lines.add("Would help", fmt::format("{}: {}", text_of(help.settings),
+    lines.add("Would help", fmt::format("{}{}: {}", text_of(help.settings),
+                                        help.changes_answers ? ", which changes what the model answers" : "",
                                         help.reason.empty() ? "the SLOs are met at that rate" : shown(help.reason)));
   }
   lines.add(closest.help.empty() ? "Would help" : "Or",
@@ -323,7 +324,8 @@ std::string to_advice_json(const Advice& advice) {
                        {"reason", closest.reason},
                        {"help", Json::array()}};
     for (const ClosestMiss::Help& help : closest.help) {
-      json["closest"]["help"].push_back({{"settings", text_of(help.settings)}, {"reason", help.reason}});
+      json["closest"]["help"].push_back(
+          {{"settings", text_of(help.settings)}, {"reason", help.reason}, {"changes_answers", help.changes_answers}});
     }
   }
   json["least_memory"] = Json::array();
@@ -440,6 +442,7 @@ std::string to_plan_table(const Advice& advice) {
   }
   add_rest(advice, tail);
   std::vector<const Trust*> trusts;
+  trusts.reserve(plan.size());
   for (const Planned& one : plan) trusts.push_back(&one.configuration->trust);
   add_trust(trusts, tail);
   std::string text = head.text() + "\n";

@@ -40,7 +40,7 @@ void add_limit(const SearchReport& report, const FoundEdge& edge, Lines& lines) 
                                 : (edge.probes.empty() ? "none was tried" : shown(edge.probes.back().reason));
     lines.add("No value", whose + why);
     if (report.key == "workload.rate") {
-      lines.add("Would help", "spillway advise with these SLOs tries settings, and more GPUs");
+      lines.add("Would help", "spillway advise with the same --slo: it tries other settings, and more GPUs");
     }
     return;
   }

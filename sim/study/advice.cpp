@@ -355,7 +355,7 @@ std::vector<std::string> Adviser::given_keys() const {
 Adviser::Candidate Adviser::with(const Candidate& candidate, const Knob::Value& value) {
   Candidate other = candidate;
   for (const auto& [key, text] : value) {
-    std::erase_if(other.settings, [&](const auto& setting) { return setting.first == key; });
+    std::erase_if(other.settings, [&key = key](const auto& setting) { return setting.first == key; });
     other.settings.emplace_back(key, text);
   }
   return other;
@@ -368,11 +368,11 @@ bool Adviser::find_help() {
   }
   if (closest == nullptr) return true;
   say("what would help", 0.75);
-  std::vector<Knob::Value> tried;
+  std::vector<ClosestMiss::Help> tried;
   std::vector<Point> points{point_at(*closest, closest->closest_rate)};
   for (const Knob& knob : knobs_for(given_keys(), /*quick=*/false)) {
     for (const Knob::Value& value : knob.values) {
-      tried.push_back(value);
+      tried.push_back({.settings = value, .changes_answers = knob.changes_answers});
       points.push_back(point_at(with(*closest, value), closest->closest_rate));
     }
   }
@@ -388,7 +388,9 @@ bool Adviser::find_help() {
   std::vector<std::pair<double, ClosestMiss::Help>> closer;
   for (std::size_t i = 0; i < tried.size(); ++i) {
     const std::optional<double> miss = rough_.miss((*outcomes)[i + 1]);
-    if (miss && *miss < kCloser * *as_it_is) closer.push_back({*miss, {tried[i], rough_.fault((*outcomes)[i + 1])}});
+    if (!miss || *miss >= kCloser * *as_it_is) continue;
+    tried[i].reason = rough_.fault((*outcomes)[i + 1]);
+    closer.emplace_back(*miss, std::move(tried[i]));
   }
   std::ranges::stable_sort(closer, {}, [](const auto& one) { return one.first; });
   for (auto& [miss, help] : closer) advice_.closest->help.push_back(std::move(help));

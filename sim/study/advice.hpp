@@ -117,6 +117,7 @@ struct ClosestMiss {
   struct Help {
     Knob::Value settings{};
     std::string reason{};
+    bool changes_answers = false;
   };
   std::vector<Help> help{};  // the one that comes closest first
 };

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
 
@@ -175,6 +176,31 @@ TEST_F(Advise, WhereNothingMeetsTheSlo_SaysHowCloseTheBestCame) {
   EXPECT_THAT(result.out, HasSubstr("Misses"));
   EXPECT_THAT(result.out, HasSubstr("mean_tpot_ms is"));
   EXPECT_THAT(result.out, HasSubstr("Closest      this configuration on 1 GPU: mean_tpot_ms is"));
+}
+
+// Conversations that are in balance have no balance where all begin at once: the ceiling is that of conversations that
+// begin with their first turn, and go on without a pause.
+TEST_F(Advise, TheCeilingOfConversations_IsOfWholeOnes) {
+  const std::vector<std::string> common{"policy=vllm",
+                                        "workload.trace=sharegpt-chat",
+                                        "workload.requests=400",
+                                        "tensor_parallel=1",
+                                        "--json",
+                                        "--progress",
+                                        "off"};
+  std::vector<std::string> arguments{"advise", "--slo", "p99_ttft_ms<1", "--quick"};
+  arguments.insert(arguments.end(), common.begin(), common.end());
+  const auto result = spillway(arguments);
+  ASSERT_EQ(result.code, 5) << result.err;
+  const auto rate = [&](const char* start) {
+    std::vector<std::string> run{"run", "workload.rate=1e6", std::string("workload.start=") + start,
+                                 "workload.think_time=constant(0s)", "replications=1"};
+    run.insert(run.end(), common.begin(), common.end());
+    return json::parse(spillway(run).out)["metrics"]["request_throughput_per_s"]["value"].get<double>();
+  };
+  const double ceiling = json::parse(result.out)["configurations"][0]["ceiling_requests_per_s"];
+  EXPECT_DOUBLE_EQ(ceiling, rate("empty"));
+  EXPECT_GT(std::abs(ceiling / rate("stationary") - 1.0), 0.1) << "the two are told apart";
 }
 
 // Sarathi computes a prompt in pieces of 512 tokens unless it is told to take longer ones, vLLM in pieces of 2,048.

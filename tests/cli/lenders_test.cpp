@@ -72,7 +72,8 @@ TEST_F(Lenders, WithoutALender_AquaPagesToTheHostAndSaysSo) {
   ASSERT_EQ(run.code, 0) << run.err;
   const json result = json::parse(run.out);
   EXPECT_GT(metric(result, "moved_d2h_bytes"), 0.0);
-  EXPECT_THAT(result["warnings"].dump(), HasSubstr("no GPU lends memory (memory.peer), so policy aqua uses host memory"));
+  EXPECT_THAT(result["warnings"].dump(),
+              HasSubstr("no GPU lends memory (memory.peer), so policy aqua uses host memory"));
 }
 
 TEST_F(Lenders, MemoryThatNobodyUses_IsTold) {

@@ -438,7 +438,8 @@
         : el('p', {class: 'lead'}, 'Nothing meets the SLOs.'),
       r.closest ? el('p', {}, `${short(r.closest.configuration)} on ${r.closest.gpus} GPU${r.closest.gpus === 1 ? '' : 's'} ` +
         `comes closest: ${r.closest.reason} at ${figure(r.closest.rate_per_s)} requests/s.`) : null,
-      r.closest ? list([...r.closest.help.map((one) => `${one.settings}: ${one.reason || 'the SLOs are met at that rate'}`),
+      r.closest ? list([...r.closest.help.map((one) => `${one.settings}` +
+        `${one.changes_answers ? ', which changes what the model answers' : ''}: ${one.reason || 'the SLOs are met at that rate'}`),
         'A looser SLO, faster hardware, or a smaller or quantised model would help.']) : null,
       chart({title: 'Requests/s per GPU under the SLOs', labels: ranked.map((one) => short(one.configuration)),
         y: 'Requests/s per GPU', series: [{name: 'capacity', points: ranked.map((one, i) => [i, perGpu(one)])}],
