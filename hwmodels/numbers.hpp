@@ -7,10 +7,9 @@
 #include <initializer_list>
 #include <vector>
 
-namespace spillway::hwmodels {
+#include "sim/core/units.hpp"
 
-/// A count as a floating-point number.
-[[nodiscard]] inline double real(std::int64_t count) { return static_cast<double>(count); }
+namespace spillway::hwmodels {
 
 /// The product of counts in floating point, where it cannot overflow.
 [[nodiscard]] inline double product(std::initializer_list<std::int64_t> factors) {

@@ -121,6 +121,7 @@ PolicyInfo info() {
   info.scatters_with = [](const Settings& settings) {
     return std::string(settings.get<std::string>("policy.allocator") == "buddy" ? "policy.allocator=exact" : "");
   };
+  info.steady_decodes = true;
   info.default_engine = [](const Settings&) { return "sarathi-serve"; };
   info.engine_defaults = [](const Settings&) {
     return std::map<std::string, std::string>{{"engine.chunked_prefill", "false"}, {"engine.max_num_seqs", "128"}};

@@ -158,6 +158,7 @@ PolicyInfo info() {
       "the code waits for ever. Prompt tokens beyond the schedule's stages use its last chunk; the code fails there. "
       "A prompt in a late stage waits while decodes use up its chunk, even behind newer prompts.";
   info.parameters = parameters();
+  info.steady_decodes = true;
   info.default_engine = [](const Settings&) { return "sarathi-serve"; };
   info.engine_defaults = [](const Settings&) {
     return std::map<std::string, std::string>{{"engine.max_num_batched_tokens", "512"}, {"engine.max_num_seqs", "128"}};

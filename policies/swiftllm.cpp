@@ -106,6 +106,7 @@ PolicyInfo info() {
               "decodes wait for new prompts",
        .source = "false: SwiftLLM upstream; true: the GPU-only base of NEO's artifact"},
       swap_copies_key()};
+  info.steady_decodes = true;
   info.default_engine = [](const Settings&) { return "swiftllm"; };
   info.engine_defaults = [](const Settings&) {
     return std::map<std::string, std::string>{{"engine.chunked_prefill", "false"},

@@ -69,6 +69,7 @@ PolicyInfo info() {
                           "token without eviction; "
                           "max_utilization: it starts when its prompt fits, and the latest arrivals pause on overflow",
                       .source = "batch_manager.md, the library's default; older Triton templates use max_utilization"}};
+  info.steady_decodes = true;
   info.default_engine = [](const Settings&) { return "tensorrt-llm-0.9"; };
   info.engine_defaults = [](const Settings&) {
     return std::map<std::string, std::string>{{"engine.chunked_prefill", "false"},

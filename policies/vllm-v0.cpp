@@ -112,6 +112,7 @@ PolicyInfo info() {
            "vllm/core/block_manager_v1.py (can_append_slots), block_manager_v2.py; which release defaults to which "
            "is assumed"},
       watermark_parameter("vllm/core/block_manager*.py, watermark=0.01")};
+  info.steady_decodes = true;
   info.default_engine = [](const Settings& settings) { return "vllm-" + version(settings); };
   info.engine_defaults = [](const Settings& settings) {
     const bool chunked = settings.has("engine.chunked_prefill") && settings.get<bool>("engine.chunked_prefill");

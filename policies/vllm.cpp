@@ -126,6 +126,7 @@ PolicyInfo info() {
                           "Admit a waiting request only when the blocks of its whole input are free, although it takes "
                           "only those of its first piece",
                       .source = "scheduler_reserve_full_isl, on by default in vLLM 0.19"}};
+  info.steady_decodes = true;
   info.default_engine = [](const Settings&) { return "vllm-0.23"; };
   info.offloads_prefixes = true;
   info.frees_windows = true;

@@ -17,8 +17,6 @@ using hwmodels::FittedGemm;
 using hwmodels::GpuProfile;
 using hwmodels::HostProfile;
 
-double real(std::int64_t count) { return static_cast<double>(count); }
-
 bool has_copies(const GpuProfile& gpu, bool to_device, CopyMechanism mechanism) {
   return std::ranges::any_of(gpu.fitted.copies, [&](const auto& copy) {
     return copy.model.to_device == to_device && copy.model.mechanism == mechanism;

@@ -34,8 +34,6 @@ constexpr std::int64_t kPage = 4096;
 // A stream accepts this many launches behind a gate before the CPU must wait for the GPU.
 constexpr std::int64_t kMostLaunches = 900;
 
-double real(std::int64_t count) { return static_cast<double>(count); }
-
 /// An odd number of pages, more than one, of about `bytes`: not a power of two.
 std::int64_t odd_pages(double bytes) {
   const auto pairs = static_cast<std::int64_t>(bytes / (2.0 * real(kPage)));

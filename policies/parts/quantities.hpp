@@ -7,7 +7,6 @@
 
 namespace spillway {
 
-[[nodiscard]] inline double real(std::int64_t count) { return static_cast<double>(count); }
 [[nodiscard]] inline double bytes_of(Bytes bytes) { return real(bytes.count()); }
 [[nodiscard]] inline double gigabytes(double bytes) { return bytes * 1e-9; }
 [[nodiscard]] inline double gigabytes(Bytes bytes) { return gigabytes(bytes_of(bytes)); }

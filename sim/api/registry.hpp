@@ -61,7 +61,10 @@ struct PolicyInfo {
   std::vector<FigureDefinition> figures;
   bool preempts = true;   // false: it promises never to take a running request out of the batch
   bool suspends = false;  // it takes requests out of the batch by plan, with their KV, whatever engine.preemption says
-  bool rests_decodes = false;   // decodes may rest while nothing waits and memory is free
+  bool rests_decodes = false;  // decodes may rest while nothing waits and memory is free
+  /// While nothing waits and memory is free, a decision only stages every decode, and none of its parts remembers it.
+  /// So the engine need not ask.
+  bool steady_decodes = false;
   bool admits_parts = false;    // its requests join with memory for a part of their prompt: this memory must not change
   bool shares_prefixes = true;  // false: it cannot use a prefix cache
   bool frees_windows = false;   // its engine frees the KV beyond a layer's sliding window (KvLayout::window)

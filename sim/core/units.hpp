@@ -70,6 +70,9 @@ class BytesPerSecond {
   double value_ = 0.0;
 };
 
+/// A count in floating point.
+[[nodiscard]] inline constexpr double real(std::int64_t count) { return static_cast<double>(count); }
+
 /// Rounds a model's real seconds, once, to the nearest nanosecond (halves up). seconds >= 0.
 inline Duration round_seconds(double seconds) {
   return Duration(static_cast<std::int64_t>(std::floor(seconds * 1e9 + 0.5)));

@@ -49,6 +49,7 @@ Instance::Instance(const InstanceConfig& config, InstanceSink& sink, std::span<c
                    !config.experts && !config.padding && !config.policy->cpu_attention &&
                    !config.policy->keeps_conversations && !config.policy->rests_decodes &&
                    config.kv.host_cache_blocks == Blocks(0)),
+      steady_decodes_(may_put_off_ && config.policy->steady_decodes && !config.kv.prefix_caching && !config.kv.window),
       sink_(sink),
       observer_(config.observer),
       borrows_(config.borrows),
@@ -613,20 +614,56 @@ void Instance::put_off() {
   const std::int64_t steps = members_.steps_to_finish(kMost);
   // With memory for every token until then, nobody is preempted.
   if (tier(kGpuTier).free < (blocks_for(Tokens(steps), block_tokens_) + Blocks(1)) * decodes) return;
-  quiet_until_ = end_ + runner_.least() * (steps - 1);
+  quiet_steps_ = steps - 1;
+  quiet_until_ = end_ + runner_.least() * quiet_steps_;
 }
 
 std::int64_t Instance::catch_up(SimTime now) {
+  if (end_ >= now) return 0;
   const SimTime quiet_until = std::exchange(quiet_until_, SimTime{});
   catching_up_ = true;
   std::int64_t iterations = 0;
-  for (; end_ < now; ++iterations) {
-    static_cast<void>(advance(end_));
-    start(end_);
+  BatchShape shape;
+  const auto goes_on = [&] {
+    const bool again = steady_decodes_ && members_.late().empty();
+    if (again) fill(shape);
+    return again;
+  };
+  bool again = goes_on();
+  for (; end_ < now; ++iterations, --quiet_steps_) {
+    SPILLWAY_CHECK(quiet_steps_ > 0, "an iteration took less time than ExecutionModel::least() said");
+    if (again) {
+      decode_again(shape);
+    } else {
+      static_cast<void>(advance(end_));
+      start(end_);
+      again = goes_on();
+    }
   }
+  refresh();
   catching_up_ = false;
   quiet_until_ = quiet_until;
   return iterations;
+}
+
+void Instance::decode_again(BatchShape& shape) {
+  keep_books(end_);
+  now_ = end_;
+  ledger_.ended();
+  tokens_ = staged_decodes_;
+  sink_.token_gap(now_ - members_.last_step_end(), tokens_, now_);
+  fairness_.stepped();
+  members_.step(now_ - start_);
+  members_.set_last_step_end(now_);
+  fairness_.iteration_ended();
+  residency_.tier(kGpuTier).free -= members_.growth();
+  silent_iterations_ = 1;
+  blocked_.reset();
+  start_ = now_;
+  ledger_.started(now_);
+  shape.decode_context += Tokens(tokens_);
+  shape.decode_longest += Tokens(1);
+  executed(runner_.run({&shape, 1}, now_, Blocks(0)));
 }
 
 void Instance::resize(TierId id, Blocks total, SimTime now) {

@@ -435,6 +435,9 @@ class Instance final : public View, private Decision {
   /// Queues the blocks that the iteration filled for the host.
   void store_named(SimTime now);
   void complete_decodes(SimTime now, Duration duration);
+  /// What advance() and start() do at the end of an iteration of `shape`, which is all of the batch, when the next one
+  /// is of the same decodes. `shape` is then that of the next one.
+  void decode_again(BatchShape& shape);
   void complete_chunks(SimTime now, Duration duration);
   void emit_token(std::int32_t m, SimTime now);
   void finish_member(std::int32_t m, Outcome outcome, SimTime now);
@@ -522,7 +525,8 @@ class Instance final : public View, private Decision {
   const bool hands_over_;
   const bool schedules_ahead_;
   const bool stepped_;
-  const bool may_put_off_;  // nobody but the sink hears of an iteration
+  const bool may_put_off_;     // nobody but the sink hears of an iteration
+  const bool steady_decodes_;  // nor need the policy be asked for it
   bool catching_up_ = false;
   InstanceSink& sink_;
   InstanceObserver* const observer_;  // null: nobody follows it
@@ -535,6 +539,7 @@ class Instance final : public View, private Decision {
   SimTime start_{};
   SimTime end_ = kNever;                // of the iteration in flight, or of the last one
   SimTime quiet_until_{};               // no request ends before, and none is called for before
+  std::int64_t quiet_steps_ = 0;        // steps that end before the one in which the first request ends
   std::int64_t staged_decodes_ = -1;    // of the decision being staged, then of the iteration in flight; -1: not yet
   std::int64_t tokens_ = 0;             // generated in that iteration
   std::int64_t silent_iterations_ = 0;  // since the last token

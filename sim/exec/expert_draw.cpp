@@ -17,7 +17,6 @@ constexpr std::int64_t kNotAsked = -2;  // in the iteration before
 /// Beyond it, the experts that no token uses are too few to draw.
 constexpr std::int64_t kSpare = kFixedOne / 2 - kFixedOne / 1'000'000;
 
-double real(std::int64_t x) { return static_cast<double>(x); }
 std::size_t index(std::int32_t expert) { return static_cast<std::size_t>(expert); }
 
 std::int64_t fixed(double chance) {

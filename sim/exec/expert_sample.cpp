@@ -16,8 +16,6 @@ namespace {
 
 constexpr double kMostWholePower = 1 << 20;
 
-double real(std::int64_t x) { return static_cast<double>(x); }
-
 double whole_power(double base, std::int64_t exponent) {
   double power = 1.0;
   for (; exponent > 0; exponent >>= 1U, base *= base) {

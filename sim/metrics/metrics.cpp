@@ -56,8 +56,6 @@ double interpolate(double low, double high, double fraction) {
   return fraction >= 0.5 ? high - difference * (1.0 - fraction) : low + difference * fraction;
 }
 
-double real(std::int64_t count) { return static_cast<double>(count); }
-
 /// Appends every figure of the table that applies to the run, then those of the policy.
 void append_figures(const RunFigures& figures, std::vector<Metric>& metrics) {
   for (const MetricEntry& entry : metric_table()) {

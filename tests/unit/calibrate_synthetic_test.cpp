@@ -22,8 +22,6 @@
 namespace spillway::calibrate {
 namespace {
 
-double real(std::int64_t count) { return static_cast<double>(count); }
-
 struct Link {
   double launch = 0.0;     // seconds
   double bandwidth = 0.0;  // bytes/s

@@ -41,8 +41,6 @@ using testing::IsEmpty;
 
 constexpr double kExact = 1e-9;  // relative
 
-double real(std::int64_t count) { return static_cast<double>(count); }
-
 /// The problems that `call` throws as a DataError, one per line: "where: what".
 std::string data_error(const std::function<void()>& call) {
   try {

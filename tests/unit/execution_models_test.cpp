@@ -27,7 +27,6 @@ namespace {
 
 using testing::HasSubstr;
 
-double real(std::int64_t count) { return static_cast<double>(count); }
 double sum(const TimeShares& shares) { return shares.compute + shares.memory + shares.network + shares.host; }
 
 /// Half a nanosecond of rounding, plus the effect of the order of a sum.

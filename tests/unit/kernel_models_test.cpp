@@ -25,8 +25,6 @@ namespace {
 
 constexpr double kExact = 1e-12;  // relative
 
-double real(std::int64_t count) { return static_cast<double>(count); }
-
 void expect_relative(double value, double expected, const std::string& what = {}) {
   EXPECT_NEAR(value, expected, kExact * std::abs(expected)) << what;
 }

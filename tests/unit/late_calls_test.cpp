@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -56,18 +57,45 @@ class Listening final : public InstanceSink {
   std::vector<std::int64_t> ends;
 };
 
+/// Counts how often vLLM's scheduler is asked.
+class Counting final : public Scheduler {
+ public:
+  Counting(std::unique_ptr<Scheduler> counted, std::int64_t& decisions)
+      : counted_(std::move(counted)), decisions_(decisions) {}
+  void arrived(const RequestView& request) override { counted_->arrived(request); }
+  void ended(RequestId id, Outcome outcome) override { counted_->ended(id, outcome); }
+  void decide(const View& view, const KvSpace& kv, Decision& decision) override {
+    ++decisions_;
+    counted_->decide(view, kv, decision);
+  }
+
+ private:
+  std::unique_ptr<Scheduler> counted_;
+  std::int64_t& decisions_;
+};
+
+const PolicyInfo& vllm() { return *PolicyRegistry::instance().find("vllm"); }
+const AttendingLayer kAttendingLayer;
+
+struct Setting {
+  std::int64_t blocks = 100;
+  const PolicyInfo& policy = vllm();
+  const ExecutionModel& model = kAttendingLayer;
+  InstanceObserver* observer = nullptr;
+  std::int64_t most_at_once = 8;
+};
+
 /// An instance of vLLM with blocks of 16 tokens.
 struct Bench {
-  explicit Bench(std::int64_t blocks = 100, bool tells_attention_apart = true, InstanceObserver* observer = nullptr,
-                 std::int64_t most_at_once = 8)
-      : model(tells_attention_apart),
-        settings(oracle::policy_settings(policy, {{"engine.max_num_seqs", most_at_once}})),
-        instance({.model = &model,
+  explicit Bench(const Setting& setting = {})
+      : policy(setting.policy),
+        settings(oracle::policy_settings(policy, {{"engine.max_num_seqs", setting.most_at_once}})),
+        instance({.model = &setting.model,
                   .policy = &policy,
                   .settings = &settings,
-                  .kv = {.gpu_blocks = Blocks(blocks), .block_bytes = Bytes(1'000)},
+                  .kv = {.gpu_blocks = Blocks(setting.blocks), .block_bytes = Bytes(1'000)},
                   .max_model_len = Tokens(1'000),
-                  .observer = observer},
+                  .observer = setting.observer},
                  sink) {}
   void submit(std::uint32_t number, std::int64_t input, std::int64_t output) {
     static_cast<void>(instance.submit(request(0, input, output), number, number, SimTime(0), SimTime(0)));
@@ -78,8 +106,7 @@ struct Bench {
     EXPECT_EQ(instance.advance(SimTime(1'000)), Instance::Advanced::iteration);
     instance.start(SimTime(1'000));
   }
-  const PolicyInfo& policy = *PolicyRegistry::instance().find("vllm");
-  AttendingLayer model;
+  const PolicyInfo& policy;
   Settings settings;
   Listening sink;
   Instance instance;
@@ -120,6 +147,72 @@ TEST(LateCalls, EndWhenSomethingHappens) {
   EXPECT_EQ(bench.instance.next_call(), SimTime(1'235));
 }
 
+// As in the first test, with a prompt of 30 tokens: the steps attend to 31, 32, 33 and 34 tokens and end at 1,131,
+// 1,263, 1,396 and 1,530 ns. The third needs a third block.
+TEST(LateCalls, AskAPolicyOnlyIfItsDecodesAreNotSteady) {
+  for (const bool steady : {true, false}) {
+    SCOPED_TRACE(steady);
+    std::int64_t decisions = 0;
+    PolicyInfo policy = vllm();
+    ASSERT_TRUE(policy.steady_decodes);
+    policy.steady_decodes = steady;
+    policy.make = [make = policy.make, &decisions](const PolicyContext& context) {
+      Policy made = make(context);
+      made.scheduler = std::make_unique<Counting>(std::move(made.scheduler), decisions);
+      return made;
+    };
+    Bench bench({.policy = policy});
+    bench.submit(0, 30, 5);
+    bench.decode();
+    EXPECT_EQ(decisions, 2);
+    EXPECT_EQ(bench.instance.gpu_blocks_used(), Blocks(2));
+    bench.instance.put_off();
+    EXPECT_EQ(bench.instance.catch_up(SimTime(1'264)), 2);
+    EXPECT_EQ(bench.instance.gpu_blocks_used(), Blocks(3));
+    const View& view = bench.instance;
+    EXPECT_EQ(view.batch().decode_context, Tokens(33)) << "what the next decision is based on";
+    EXPECT_EQ(bench.instance.catch_up(SimTime(1'397)), 1);
+    EXPECT_EQ(decisions, steady ? 2 : 5);
+    EXPECT_EQ(bench.instance.next_call(), SimTime(1'530));
+    EXPECT_EQ(bench.instance.advance(SimTime(1'530)), Instance::Advanced::iteration);
+    EXPECT_THAT(bench.sink.gaps, ElementsAre(std::pair(131, 1'131), std::pair(132, 1'263), std::pair(133, 1'396),
+                                             std::pair(134, 1'530)));
+    EXPECT_EQ(bench.instance.gpu_blocks_used(), Blocks(0));
+  }
+}
+
+/// A decode step is 100 ns shorter with each token that it attends to, and only 10 ns of it are attention.
+class ShrinkingSteps final : public ExecutionModel {
+ public:
+  [[nodiscard]] std::int32_t layers() const override { return 1; }
+  [[nodiscard]] IterationTime iteration(const BatchShape& shape) const override {
+    if (!shape.chunks.empty()) return {.layer = Duration(1'000)};
+    return {.layer = Duration(10'000 - 100 * shape.decode_context.count()), .attention = Duration(10)};
+  }
+  [[nodiscard]] CopyTime copy(Stream, std::int64_t, Bytes bytes, CopyMechanism) const override {
+    return {.transfer = Duration(bytes.count())};
+  }
+};
+
+// The four steps take 8,300, 8,200, 8,100 and 8,000 ns. The first says that none is shorter than 8,300 - 10 - 4 ns, so
+// the first request would not end before 9,300 + 3 * 8,286 ns; it ends at 33,600 ns.
+TEST(LateCalls, OfAModelWhoseStepsAreShorterThanItSays_AreRefused) {
+  const ShrinkingSteps model;
+  for (const bool steady : {true, false}) {
+    SCOPED_TRACE(steady);
+    PolicyInfo policy = vllm();
+    policy.steady_decodes = steady;
+    Bench bench({.policy = policy, .model = model});
+    bench.submit(0, 16, 5);
+    bench.decode();
+    bench.instance.put_off();
+    EXPECT_EQ(bench.instance.next_call(), SimTime(34'158));
+    EXPECT_EQ(bench.instance.catch_up(SimTime(33'600)), 3);
+    EXPECT_THAT([&] { bench.instance.catch_up(SimTime(34'158)); },
+                testing::ThrowsMessage<InvariantError>(testing::HasSubstr("less time than ExecutionModel::least()")));
+  }
+}
+
 // Of 300 steps the search sees 255 that end nothing: 1,117 + 255 * 96.
 TEST(LateCalls, LookAheadSoFar) {
   Bench bench;
@@ -143,21 +236,22 @@ TEST(LateCalls, AreNoneWhereOthersMustKnow) {
     EXPECT_EQ(bench.instance.next_call(), SimTime(1'000));
   }
   {
-    Bench bench(100, true, nullptr, 1);
+    Bench bench({.most_at_once = 1});
     bench.submit(0, 16, 5);
     bench.submit(1, 16, 5);
     bench.decode();
     expect_none(bench, "a request waits");
   }
   {
-    Bench bench(100, false);
+    const AttendingLayer silent(/*tells_attention_apart=*/false);
+    Bench bench({.model = silent});
     bench.submit(0, 16, 5);
     bench.decode();
     expect_none(bench, "the model does not tell what attention takes");
   }
   {
     InstanceObserver observer;
-    Bench bench(100, true, &observer);
+    Bench bench({.observer = &observer});
     bench.submit(0, 16, 5);
     bench.decode();
     expect_none(bench, "somebody watches");
@@ -174,12 +268,12 @@ TEST(LateCalls, AreNoneWhereOthersMustKnow) {
 // A prompt of 16 tokens and its first token hold 2 blocks. Its 33 further tokens may take as many as 4 blocks more (33
 // tokens, 3 blocks, in whichever place of a block they begin).
 TEST(LateCalls, NeedMemoryForAllTokens) {
-  Bench enough(2 + 4);
+  Bench enough({.blocks = 2 + 4});
   enough.submit(0, 16, 34);
   enough.decode();
   enough.instance.put_off();
   EXPECT_TRUE(enough.instance.puts_off());
-  Bench short_of_it(2 + 3);
+  Bench short_of_it({.blocks = 2 + 3});
   short_of_it.submit(0, 16, 34);
   short_of_it.decode();
   short_of_it.instance.put_off();
