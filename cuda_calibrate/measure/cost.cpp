@@ -22,6 +22,8 @@ constexpr double kLocking = 3e9;
 constexpr double kFilling = 200e9;
 constexpr double kFixedPreparation = 3e-3;
 
+double real(std::int64_t count) { return static_cast<double>(count); }
+
 class Rules {
  public:
   explicit Rules(const Speeds& speeds) : speeds_(speeds) {}
