@@ -526,7 +526,7 @@ class Instance final : public View, private Decision {
   const bool schedules_ahead_;
   const bool stepped_;
   const bool may_put_off_;     // nobody but the sink hears of an iteration
-  const bool steady_decodes_;  // nor need the policy be asked for it
+  const bool steady_decodes_;  // and the policy need not be asked for it
   bool catching_up_ = false;
   InstanceSink& sink_;
   InstanceObserver* const observer_;  // null: nobody follows it
