@@ -124,7 +124,9 @@ TEST_F(Experts, CompareReplacesAGivenLocality) {
   const auto slots =
       spillway(small("compare", {"policy.slots=16,32", "experts.locality=0.3", "replications=1", "--json"}));
   ASSERT_EQ(slots.code, 0) << slots.err;
-  for (const json& one : json::parse(slots.out)["runs"]) {
+  const json comparison = json::parse(slots.out);
+  ASSERT_EQ(comparison["runs"].size(), 2);
+  for (const json& one : comparison["runs"]) {
     EXPECT_EQ(one["other_localities"]["runs"][0]["value"], 0.15);
     EXPECT_EQ(one["other_localities"]["runs"][1]["value"], 0.6);
   }

@@ -107,6 +107,7 @@ class LoggedScheduler final : public Scheduler {
 /// The policy, with what it decides noted in `log`, which must outlive its runs.
 inline PolicyInfo logged(const PolicyInfo& policy, std::function<Policy(const PolicyContext&)> make, DecisionLog& log) {
   PolicyInfo info = policy;
+  info.steady_decodes = false;  // so that it is asked for every decision
   info.make = [make = std::move(make), &log](const PolicyContext& context) {
     Policy made = make(context);
     made.scheduler = std::make_unique<LoggedScheduler>(std::move(made.scheduler), log);

@@ -71,6 +71,7 @@ TEST(Moves, ToyRetention_MatchesTheNaiveEngine) {
 /// A published scheduler over the toy retention.
 PolicyInfo retention_under(const std::string& scheduler) {
   PolicyInfo info = *PolicyRegistry::instance().find(scheduler);
+  info.steady_decodes = false;  // the retention moves blocks while decodes go on
   info.make = [make = info.make](const PolicyContext& context) {
     Policy policy = make(context);
     policy.space = std::make_unique<oracle::ToyRetention>(context.view);
