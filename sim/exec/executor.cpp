@@ -143,23 +143,16 @@ Executor::Executor(CopyLinks links, const Slowdown& compute, CopyObserver* obser
   check(compute);
 }
 
-std::size_t Executor::lane(Stream stream) {
-  SPILLWAY_CHECK(stream != Stream::compute, "a copy on the compute stream");
-  static_assert(static_cast<int>(Stream::compute) == 0 && static_cast<std::size_t>(Stream::h2d) == 1);
-  return static_cast<std::size_t>(stream) - 1;
-}
-
 SimTime Executor::next_other_done() const {
   SimTime next = kNever;
   for (std::size_t i = 2; i < kLanes; ++i) next = std::min(next, copies_[i].finish());
   return next;
 }
 
-CopyStream& Executor::next_stream() {
-  CopyStream* next = &copies_[lane(Stream::d2h)];
+inline std::size_t Executor::next_lane() const {
+  std::size_t next = lane(Stream::d2h);
   const auto or_else = [&](Stream stream) {
-    CopyStream& other = copies_[lane(stream)];
-    if (other.finish() < next->finish()) next = &other;
+    if (copies_[lane(stream)].finish() < copies_[next].finish()) next = lane(stream);
   };
   if (lanes_used_ > 2) or_else(Stream::peer_out);
   or_else(Stream::h2d);
@@ -167,7 +160,7 @@ CopyStream& Executor::next_stream() {
     or_else(Stream::peer_in);
     or_else(Stream::cpu);
   }
-  return *next;
+  return next;
 }
 
 void Executor::issue(const Copy& copy) {
@@ -268,7 +261,8 @@ Duration Executor::copying(Stream stream) const {
 void Executor::run_copies(LayerRule* rule, SimTime until) {
   SPILLWAY_CHECK(now_ <= until, "time runs back from " + std::to_string(now_.ns()) + " ns");
   for (;;) {
-    CopyStream& next = next_stream();
+    const std::size_t at = next_lane();
+    CopyStream& next = copies_[at];
     const SimTime event = std::min(next.finish(), launch_at_);
     if (copies_ended_ && std::min(event, until) > now_) {
       settle(rule);
@@ -285,9 +279,10 @@ void Executor::run_copies(LayerRule* rule, SimTime until) {
     const Copy copy = next.complete();
     --copies_under_way_;
     if (busy == Duration{}) count_timeless(copy);
-    if (lane(copy.stream) < links_.streams()) share_links();
-    use_of(copy.stream).busy += busy;
-    use_of(copy.stream).bytes += copy.bytes;
+    if (at < links_.streams()) share_links();
+    StreamUse& use = use_of(copy.stream);
+    use.busy += busy;
+    use.bytes += copy.bytes;
     if (copy.owner == kRequestCopies && --for_requests_ == 0) copied_for_requests_ += now_ - for_requests_since_;
     if (observer_ != nullptr) observer_->copied(copy, started, now_);
     if (rule == nullptr) continue;

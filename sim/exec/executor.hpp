@@ -283,11 +283,15 @@ class Executor final : private CopySink {
 
  private:
   static constexpr std::size_t kLanes = kStreams - 1;  // every stream but compute
-  static std::size_t lane(Stream stream);
+  static std::size_t lane(Stream stream) {
+    SPILLWAY_CHECK(stream != Stream::compute, "a copy on the compute stream");
+    static_assert(static_cast<int>(Stream::compute) == 0 && static_cast<std::size_t>(Stream::h2d) == 1);
+    return static_cast<std::size_t>(stream) - 1;
+  }
   [[nodiscard]] SimTime next_host_copy_done() const { return std::min(copies_[0].finish(), copies_[1].finish()); }
   [[nodiscard]] SimTime next_other_done() const;
-  /// The stream whose copy ends first, among several the one that is told first.
-  [[nodiscard]] CopyStream& next_stream();
+  /// The lane whose copy ends first, among several the one that is told first.
+  [[nodiscard]] std::size_t next_lane() const;
   StreamUse& use_of(Stream stream) { return use_[static_cast<std::size_t>(stream)]; }
 
   void issue(const Copy& copy) override;
