@@ -37,11 +37,11 @@ class ExpertCache final : public ExpertLayers {
       : ExpertLayers(deployment, capacity, on_cpu(settings) ? expert_cpu(deployment, settings) : ExpertCpu{}),
         cpu_(on_cpu(settings)),
         uploads_(settings.get<std::int64_t>(kUploads)),
-        slots_(activation()) {
+        slots_(activation(), experts().count) {
     for (std::int32_t layer = 0; layer < experts().expert_layers(); ++layer) {
       const auto popular = activation().by_popularity(layer).first(static_cast<std::size_t>(slots));
       // The most popular ones are there at first, the least popular of them leaves first.
-      slots_.add({popular.rbegin(), popular.rend()});
+      slots_.add(std::vector(popular.rbegin(), popular.rend()));
       coming_.emplace_back();
     }
   }
@@ -95,8 +95,12 @@ class ExpertCache final : public ExpertLayers {
     on_cpu_only_.clear();
     counts_.on_cpu += count;
     compute_on_cpu(sink, count, rows);
-    std::ranges::stable_sort(missing_, [](const ExpertUse& a, const ExpertUse& b) { return a.tokens > b.tokens; });
-    missing_.resize(std::min(static_cast<std::size_t>(uploads_), missing_.size()));
+    const std::size_t uploads = std::min(static_cast<std::size_t>(uploads_), missing_.size());
+    const auto first_uploaded = [](const ExpertUse& a, const ExpertUse& b) {
+      return a.tokens != b.tokens ? a.tokens > b.tokens : a.expert < b.expert;
+    };
+    std::ranges::partial_sort(missing_, missing_.begin() + static_cast<std::ptrdiff_t>(uploads), first_uploaded);
+    missing_.resize(uploads);
   }
 
   void leave(std::int32_t layer, CopySink& sink) override {

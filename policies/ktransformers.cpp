@@ -74,6 +74,10 @@ class KTransformers final : public ExpertLayers {
         gpu.add(use);
         continue;
       }
+      if (may_wait == 0.0) {
+        immediate.add(use);
+        continue;
+      }
       double waits_for_all = 1.0;  // the probability that it may wait for each of its tokens
       for (std::int64_t token = 0; token < use.tokens && waits_for_all > 0.0; ++token) waits_for_all *= may_wait;
       waiting += waits_for_all;

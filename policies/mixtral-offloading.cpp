@@ -44,7 +44,8 @@ class MixtralOffloading final : public ExpertLayers {
       : ExpertLayers(deployment, capacity),
         published_(settings.get<std::string>(kVariant) == "published"),
         prefetch_(published_ ? 0 : static_cast<std::int32_t>(settings.get<std::int64_t>(kPrefetch))),
-        slots_(activation()) {
+        slots_(activation(), experts().count),
+        hit_(static_cast<std::size_t>(experts().count)) {
     std::vector<std::int32_t> resident(static_cast<std::size_t>(slots));
     std::iota(resident.begin(), resident.end(), static_cast<std::int32_t>(experts().count - slots));
     for (std::int32_t layer = 0; layer < experts().expert_layers(); ++layer) slots_.add(resident);
@@ -65,7 +66,7 @@ class MixtralOffloading final : public ExpertLayers {
         ++counts_.resident;
         slots_.touch(layer, use.expert);
         compute(1, use.tokens);
-        hits_.push_back(use.expert);
+        set_hit(use.expert);
       }
     }
     if (published_) {
@@ -73,7 +74,7 @@ class MixtralOffloading final : public ExpertLayers {
     } else {
       load_missing(layer, used, sink);
     }
-    hits_.clear();
+    std::ranges::fill(hit_, 0);
   }
 
   void swap_missing(std::int32_t layer, std::span<const ExpertUse> used) {
@@ -95,7 +96,7 @@ class MixtralOffloading final : public ExpertLayers {
     for (const bool arrived_now : {true, false}) {
       for (const Ahead& one : ahead_) {
         if (!uses(used, layer, one) || (one.ticket <= arrived()) != arrived_now) continue;
-        const std::int64_t tokens = std::ranges::find(used, one.expert, &ExpertUse::expert)->tokens;
+        const std::int64_t tokens = std::ranges::lower_bound(used, one.expert, {}, &ExpertUse::expert)->tokens;
         ++(arrived_now ? counts_.resident : counts_.loaded);
         if (!arrived_now) ++counts_.late;
         take_slot(layer, one.expert);
@@ -118,12 +119,13 @@ class MixtralOffloading final : public ExpertLayers {
   }
 
   static bool uses(std::span<const ExpertUse> used, std::int32_t layer, const Ahead& one) {
-    return one.layer == layer && std::ranges::find(used, one.expert, &ExpertUse::expert) != used.end();
+    return one.layer == layer && std::ranges::binary_search(used, one.expert, {}, &ExpertUse::expert);
   }
-  [[nodiscard]] bool hit(std::int32_t expert) const { return std::ranges::find(hits_, expert) != hits_.end(); }
+  [[nodiscard]] bool hit(std::int32_t expert) const { return hit_[static_cast<std::size_t>(expert)] != 0; }
+  void set_hit(std::int32_t expert) { hit_[static_cast<std::size_t>(expert)] = 1; }
   void take_slot(std::int32_t layer, std::int32_t expert) {
     slots_.replace(layer, expert);
-    hits_.push_back(expert);
+    set_hit(expert);
   }
 
   /// One load at a time: what has not started can be dropped.
@@ -167,10 +169,10 @@ class MixtralOffloading final : public ExpertLayers {
   bool published_;
   std::int32_t prefetch_;
   LayerSlots slots_;
-  std::vector<std::int32_t> hits_;  // experts in use that need no load of their own
-  std::deque<Ahead> queue_;         // loads that have not started: those in demand, then those ahead
-  std::size_t demanded_ = 0;        // of the queue
-  std::vector<Ahead> ahead_;        // in a buffer, or on the way there
+  std::vector<std::uint8_t> hit_;  // by expert, during a gate: it is in use and needs no load of its own
+  std::deque<Ahead> queue_;        // loads that have not started: those in demand, then those ahead
+  std::size_t demanded_ = 0;       // of the queue
+  std::vector<Ahead> ahead_;       // in a buffer, or on the way there
   std::int32_t layer_ = 0;
   bool all_used_ = false;   // in that layer
   bool predicted_ = false;  // what the next one uses

@@ -130,7 +130,10 @@ class MoeInfinity final : public ExpertLayers {
 
   void arrive(const LayerExpert& one) {
     state_[at(one)] = State::there;
-    if (published_) by_use_.insert({uses_[at(one)], one.expert, one.layer});
+    if (published_) {
+      by_use_.insert({uses_[at(one)], one.expert, one.layer});
+      return;
+    }
     right_.add(one);
     wrong_.add(one);
   }
@@ -189,7 +192,10 @@ class MoeInfinity final : public ExpertLayers {
     // Loaded ahead, it leaves before its layer.
     if (std::erase(ahead_[static_cast<std::size_t>(one.layer)], one.expert) > 0) ++counts_.unused;
     state_[at(one)] = State::away;
-    if (published_) by_use_.erase({uses_[at(one)], one.expert, one.layer});
+    if (published_) {
+      by_use_.erase({uses_[at(one)], one.expert, one.layer});
+      return;
+    }
     right_.remove(one);
     wrong_.remove(one);
   }

@@ -3,13 +3,17 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <limits>
 #include <numeric>
 #include <optional>
+#include <utility>
 #include <vector>
+
+#include "policies/parts/least_tree.hpp"
 
 namespace spillway {
 
@@ -27,10 +31,17 @@ struct LayerExpert {
   return share * (1.0 - static_cast<double>(layer - running) / static_cast<double>(layers));
 }
 
-/// Worth of keeping an expert of `layer`: early layers stay (step 3). A share of 0 still leaves an order.
-[[nodiscard]] constexpr double keep_priority(double share, std::int32_t layer, std::int32_t layers) {
+/// The factor of `layer` in the worth of keeping one of its experts: early layers stay (step 3).
+[[nodiscard]] constexpr double keep_factor(std::int32_t layer, std::int32_t layers) {
+  return 1.0 - static_cast<double>(layer) / static_cast<double>(layers);
+}
+/// Worth of keeping an expert. A share of 0 still leaves an order.
+[[nodiscard]] constexpr double keep_priority(double share, double factor) {
   constexpr double kLeast = 1e-9;
-  return (share + kLeast) * (1.0 - static_cast<double>(layer) / static_cast<double>(layers));
+  return (share + kLeast) * factor;
+}
+[[nodiscard]] constexpr double keep_priority(double share, std::int32_t layer, std::int32_t layers) {
+  return keep_priority(share, keep_factor(layer, layers));
 }
 
 /// Shares of every expert, each row adding up to 1, and the experts of each row by their share, the largest first.
@@ -46,17 +57,16 @@ class ExpertShares {
       row.shares.resize(count);
       for (std::int32_t e = 0; e < experts; ++e) row.shares[static_cast<std::size_t>(e)] = share(l, e);
       row.order.resize(count);
-      std::iota(row.order.begin(), row.order.end(), 0);
-      std::ranges::stable_sort(row.order, std::ranges::greater{},
-                               [&](std::int32_t e) { return row.shares[static_cast<std::size_t>(e)]; });
+      std::iota(row.order.begin(), row.order.end(), std::uint16_t{0});
+      std::ranges::stable_sort(row.order, std::ranges::greater{}, [&](std::uint16_t e) { return row.shares[e]; });
       row.position.resize(count);
-      for (std::size_t i = 0; i < count; ++i) row.position[static_cast<std::size_t>(row.order[i])] = i;
+      for (std::size_t i = 0; i < count; ++i) row.position[row.order[i]] = static_cast<std::uint16_t>(i);
     }
   }
   struct Row {
-    std::vector<double> shares{};         // by expert
-    std::vector<std::int32_t> order{};    // experts
-    std::vector<std::size_t> position{};  // by expert, in `order`
+    std::vector<double> shares{};           // by expert
+    std::vector<std::uint16_t> order{};     // experts; small, so that those of all layers stay in a cache
+    std::vector<std::uint16_t> position{};  // by expert, in `order`
   };
   [[nodiscard]] const Row& row(std::int32_t layer) const { return rows_[static_cast<std::size_t>(layer)]; }
 
@@ -69,108 +79,152 @@ class ExpertMatrix {
  public:
   /// At first none is present. `shares` must outlive it, or the next set().
   ExpertMatrix(std::int32_t layers, std::int32_t experts, const ExpertShares& shares)
-      : layers_(layers), experts_(static_cast<std::size_t>(experts)), rows_(static_cast<std::size_t>(layers)) {
+      : layers_(layers),
+        experts_(static_cast<std::size_t>(experts)),
+        rows_(static_cast<std::size_t>(layers)),
+        best_share_(rows_.size()),
+        best_kept_(rows_.size()),
+        least_kept_(rows_.size()) {
     for (std::int32_t distance = 0; distance <= layers; ++distance) {
       nearness_.push_back(load_priority(1.0, distance, 0, layers));
     }
-    for (Row& row : rows_) row.present.assign(experts_, 0);
-    for (std::vector<double>* worth : {&least_kept_, &best_share_, &best_kept_}) worth->resize(rows_.size());
+    for (std::int32_t l = 0; l < layers; ++l) {
+      at(l).present.assign(experts_, 0);
+      at(l).factor = keep_factor(l, layers);
+    }
     set(shares);
   }
 
-  /// From now on these shares count. O(layers), and what settling their cursors takes: at most O(layers * experts).
+  /// From now on these shares count. O(layers * experts).
   void set(const ExpertShares& shares) {
     shares_ = &shares;
     for (std::int32_t l = 0; l < layers_; ++l) {
       Row& row = at(l);
-      row.end = experts_;
-      row.first_absent = 0;
-      settle(l);
+      row.by_share.clear(experts_);
+      const auto& position = shares.row(l).position;
+      for (std::size_t e = 0; e < experts_; ++e) row.by_share.set(position[e], row.present[e]);
+      touch(l);
     }
   }
 
   [[nodiscard]] double share(const LayerExpert& one) const {
     return shares_->row(one.layer).shares[static_cast<std::size_t>(one.expert)];
   }
-  /// Amortised O(1).
-  void add(const LayerExpert& one) {
-    Row& row = at(one.layer);
-    row.present[static_cast<std::size_t>(one.expert)] = 1;
-    row.end = std::max(row.end, position(one) + 1);
-    settle(one.layer);
-  }
-  void remove(const LayerExpert& one) {
-    Row& row = at(one.layer);
-    row.present[static_cast<std::size_t>(one.expert)] = 0;
-    row.first_absent = std::min(row.first_absent, position(one));
-    settle(one.layer);
-  }
+  /// O(1), and O(log layers + experts / 64) in the next call of least() or most() for each layer that has changed.
+  void add(const LayerExpert& one) { flip(one, 1); }
+  void remove(const LayerExpert& one) { flip(one, 0); }
 
   /// The present expert that is least worth keeping, of all layers but `running`; of equal ones the one of the first
-  /// layer. O(layers).
-  [[nodiscard]] std::optional<LayerExpert> least(std::int32_t running) const {
-    std::int32_t least = -1;
-    double lowest = std::numeric_limits<double>::infinity();
-    for (std::int32_t l = 0; l < layers_; ++l) {
-      const double worth = least_kept_[static_cast<std::size_t>(l)];
-      if (worth >= lowest || l == running) continue;
-      least = l;
-      lowest = worth;
+  /// layer. O(1), and as above.
+  [[nodiscard]] std::optional<LayerExpert> least(std::int32_t running) {
+    if (running != running_) {
+      if (running_ >= 0) touch(running_);
+      touch(running);
+      running_ = running;
     }
-    if (least < 0) return std::nullopt;
-    return LayerExpert{least, shares_->row(least).order[at(least).end - 1]};
+    judge();
+    const std::size_t least = least_kept_.least();
+    if (least_kept_.at(least) == kNone) return std::nullopt;
+    const auto layer = static_cast<std::int32_t>(least);
+    return LayerExpert{layer, expert_at(layer, at(layer).by_share.last())};
   }
   /// The absent expert that is most worth loading, of the layers after `running` and of those that are more worth
-  /// keeping than `kept`, such as what would have to leave; likewise. Every expert is more worth than 0. O(layers).
-  [[nodiscard]] std::optional<LayerExpert> most(std::int32_t running, double kept) const {
+  /// keeping than `kept`, such as what would have to leave; likewise. Every expert is more worth than 0. O(layers), and
+  /// as above.
+  [[nodiscard]] std::optional<LayerExpert> most(std::int32_t running, double kept) {
+    judge();
     std::int32_t most = -1;
     double highest = -1.0;
     for (std::int32_t l = running + 1; l < layers_; ++l) {
       if (best_kept_[static_cast<std::size_t>(l)] <= kept) continue;
       const double worth = best_share_[static_cast<std::size_t>(l)] * nearness_[static_cast<std::size_t>(l - running)];
-      if (worth <= highest) continue;
-      most = l;
-      highest = worth;
+      most = worth > highest ? l : most;
+      highest = std::max(highest, worth);
     }
     if (most < 0) return std::nullopt;
-    return LayerExpert{most, shares_->row(most).order[at(most).first_absent]};
+    return LayerExpert{most, expert_at(most, at(most).by_share.first_missing())};
   }
 
  private:
+  /// Places of a row, by share, at which an expert is present.
+  class Places {
+   public:
+    static constexpr std::size_t kNowhere = std::numeric_limits<std::size_t>::max();
+    void clear(std::size_t places) { words_.assign(places / kBits + 1, 0); }
+    void set(std::size_t place, std::uint64_t present) {
+      std::uint64_t& word = words_[place / kBits];
+      word = (word & ~(std::uint64_t{1} << place % kBits)) | present << place % kBits;
+    }
+    /// kNowhere: none is present.
+    [[nodiscard]] std::size_t last() const {
+      for (std::size_t i = words_.size(); i-- > 0;) {
+        if (words_[i] != 0) return i * kBits + kBits - 1 - static_cast<std::size_t>(std::countl_zero(words_[i]));
+      }
+      return kNowhere;
+    }
+    /// Beyond the row: all are present.
+    [[nodiscard]] std::size_t first_missing() const {
+      std::size_t i = 0;
+      while (~words_[i] == 0) ++i;
+      return i * kBits + static_cast<std::size_t>(std::countr_one(words_[i]));
+    }
+
+   private:
+    static constexpr std::size_t kBits = 64;
+    std::vector<std::uint64_t> words_;
+  };
   struct Row {
     std::vector<std::uint8_t> present{};  // by expert
-    std::size_t end = 0;                  // behind the last present one, by share
-    std::size_t first_absent = 0;
+    Places by_share{};                    // the same experts
+    double factor = 0.0;                  // of keeping
+    bool touched = false;                 // since judge()
   };
+  static constexpr std::int64_t kNone = std::numeric_limits<std::int64_t>::max();
   [[nodiscard]] Row& at(std::int32_t layer) { return rows_[static_cast<std::size_t>(layer)]; }
   [[nodiscard]] const Row& at(std::int32_t layer) const { return rows_[static_cast<std::size_t>(layer)]; }
-  [[nodiscard]] std::size_t position(const LayerExpert& one) const {
-    return shares_->row(one.layer).position[static_cast<std::size_t>(one.expert)];
+  [[nodiscard]] std::int32_t expert_at(std::int32_t layer, std::size_t place) const {
+    return shares_->row(layer).order[place];
   }
-  /// Moves the cursors of a row, which stand too far behind and too far in front.
-  void settle(std::int32_t layer) {
-    Row& row = at(layer);
-    const ExpertShares::Row& by = shares_->row(layer);
-    const auto there = [&](std::size_t i) { return row.present[static_cast<std::size_t>(by.order[i])] != 0; };
-    const auto share = [&](std::size_t i) { return by.shares[static_cast<std::size_t>(by.order[i])]; };
-    while (row.end > 0 && !there(row.end - 1)) --row.end;
-    while (row.first_absent < experts_ && there(row.first_absent)) ++row.first_absent;
-    const auto l = static_cast<std::size_t>(layer);
-    least_kept_[l] =
-        row.end > 0 ? keep_priority(share(row.end - 1), layer, layers_) : std::numeric_limits<double>::infinity();
-    const bool absent = row.first_absent < experts_;
-    best_share_[l] = absent ? share(row.first_absent) : -1.0;
-    best_kept_[l] = absent ? keep_priority(best_share_[l], layer, layers_) : -1.0;
+  void flip(const LayerExpert& one, std::uint8_t present) {
+    const auto expert = static_cast<std::size_t>(one.expert);
+    Row& row = at(one.layer);
+    row.present[expert] = present;
+    row.by_share.set(shares_->row(one.layer).position[expert], present);
+    touch(one.layer);
+  }
+  void touch(std::int32_t layer) {
+    if (!std::exchange(at(layer).touched, true)) touched_.push_back(layer);
+  }
+  /// What is worth most and least in the layers that have changed.
+  void judge() {
+    for (const std::int32_t layer : touched_) {
+      Row& row = at(layer);
+      row.touched = false;
+      const auto l = static_cast<std::size_t>(layer);
+      const std::size_t last = row.by_share.last();
+      std::int64_t worth = kNone;
+      if (last != Places::kNowhere && layer != running_) {
+        // As whole numbers, numbers above 0 are in the same order.
+        worth = std::bit_cast<std::int64_t>(keep_priority(share({layer, expert_at(layer, last)}), row.factor));
+      }
+      least_kept_.set(l, worth);
+      const std::size_t absent = row.by_share.first_missing();
+      best_share_[l] = absent < experts_ ? share({layer, expert_at(layer, absent)}) : -1.0;
+      best_kept_[l] = absent < experts_ ? keep_priority(best_share_[l], row.factor) : -1.0;
+    }
+    touched_.clear();
   }
 
   std::int32_t layers_;
   std::size_t experts_;
+  std::int32_t running_ = -1;     // whose experts stay
   std::vector<double> nearness_;  // by distance of two layers
   std::vector<Row> rows_;
   // By layer, next to each other, because every choice reads all of them.
-  std::vector<double> least_kept_;  // worth of keeping the last present one; infinite: none is
   std::vector<double> best_share_;  // of the first absent one, and the worth of keeping it; -1: none is
   std::vector<double> best_kept_;
+  std::vector<std::int32_t> touched_{};  // layers that judge() has to look at
+  LeastTree least_kept_;                 // worth of keeping the last present one; kNone: none is, or the layer runs
   const ExpertShares* shares_ = nullptr;
 };
 

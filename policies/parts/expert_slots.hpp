@@ -13,39 +13,64 @@
 
 namespace spillway {
 
-/// Resident experts of one layer, in order of their last use. All calls O(slots).
+/// Resident experts of one layer, in order of their last use. All calls O(1).
 class ExpertSlots {
  public:
-  ExpertSlots() = default;
-  /// `resident`: at the start, the first one leaves first.
-  explicit ExpertSlots(std::vector<std::int32_t> resident) : by_use_(std::move(resident)) {}
+  /// Of a layer with so many `experts`. `resident`: at the start, the first one leaves first.
+  ExpertSlots(std::int32_t experts, std::span<const std::int32_t> resident)
+      : slots_(static_cast<std::int32_t>(resident.size())), links_(static_cast<std::size_t>(experts) + 1) {
+    links_.back() = {experts, experts};
+    for (const std::int32_t expert : resident) append(expert);
+  }
 
-  [[nodiscard]] bool holds(std::int32_t expert) const { return std::ranges::find(by_use_, expert) != by_use_.end(); }
+  [[nodiscard]] std::int32_t slots() const { return slots_; }
+  [[nodiscard]] bool holds(std::int32_t expert) const { return at(expert).next != kAway; }
   /// A resident expert is used now.
   void touch(std::int32_t expert) {
-    const auto at = std::ranges::find(by_use_, expert);
-    std::rotate(at, at + 1, by_use_.end());
+    remove(expert);
+    append(expert);
   }
   /// `expert` takes the slot of the least recently used one, which is returned.
   std::int32_t replace(std::int32_t expert) {
-    const std::int32_t left = by_use_.front();
-    std::rotate(by_use_.begin(), by_use_.begin() + 1, by_use_.end());
-    by_use_.back() = expert;
+    const std::int32_t left = links_.back().next;
+    remove(left);
+    append(expert);
     return left;
   }
-  [[nodiscard]] const std::vector<std::int32_t>& by_use() const { return by_use_; }
 
  private:
-  std::vector<std::int32_t> by_use_;
+  static constexpr std::int32_t kAway = -1;
+  /// Neighbours in the order of use. The end, behind the last expert, is before the first one and behind the last one.
+  struct Link {
+    std::int32_t before = kAway;
+    std::int32_t next = kAway;
+  };
+  [[nodiscard]] Link& at(std::int32_t expert) { return links_[static_cast<std::size_t>(expert)]; }
+  [[nodiscard]] const Link& at(std::int32_t expert) const { return links_[static_cast<std::size_t>(expert)]; }
+  void remove(std::int32_t expert) {
+    const Link link = std::exchange(at(expert), {});
+    at(link.before).next = link.next;
+    at(link.next).before = link.before;
+  }
+  void append(std::int32_t expert) {
+    const auto end = static_cast<std::int32_t>(links_.size()) - 1;
+    at(expert) = {at(end).before, end};
+    at(at(end).before).next = expert;
+    at(end).before = expert;
+  }
+
+  std::int32_t slots_;
+  std::vector<Link> links_;  // by expert, then the end
 };
 
 /// The slots of all layers. With a measured hit curve, the curve says which experts in use are there, whatever was
-/// loaded before. All calls O(slots).
+/// loaded before. All calls O(1), with a curve O(log slots).
 class LayerSlots {
  public:
-  explicit LayerSlots(ExpertActivation& activation) : activation_(activation) {}
-  /// Slots of the next layer with experts.
-  void add(std::vector<std::int32_t> resident) { layers_.emplace_back(std::move(resident)); }
+  /// Of layers with so many `experts`.
+  LayerSlots(ExpertActivation& activation, std::int32_t experts) : activation_(activation), experts_(experts) {}
+  /// Slots of the next layer with experts; `resident` as above.
+  void add(std::span<const std::int32_t> resident) { layers_.emplace_back(experts_, resident); }
 
   [[nodiscard]] bool holds(std::int32_t layer, std::int32_t expert) const {
     const auto found = drawn(layer);
@@ -66,10 +91,11 @@ class LayerSlots {
  private:
   [[nodiscard]] const ExpertSlots& of(std::int32_t layer) const { return layers_[static_cast<std::size_t>(layer)]; }
   [[nodiscard]] std::optional<std::span<const std::int32_t>> drawn(std::int32_t layer) const {
-    return activation_.found(layer, static_cast<std::int32_t>(of(layer).by_use().size()));
+    return activation_.found(layer, of(layer).slots());
   }
 
   ExpertActivation& activation_;
+  std::int32_t experts_;
   std::vector<ExpertSlots> layers_;
 };
 

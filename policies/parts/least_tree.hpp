@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <utility>
 #include <vector>
 
 namespace spillway {
@@ -21,7 +22,7 @@ class LeastTree {
     for (std::size_t node = leaves_; --node > 0;) play(node);
   }
   void set(std::size_t place, std::int64_t value) {
-    values_[place] = value;
+    if (std::exchange(values_[place], value) == value) return;
     for (std::size_t node = (leaves_ + place) / 2; node > 0; node /= 2) play(node);
   }
   [[nodiscard]] std::int64_t at(std::size_t place) const { return values_[place]; }
@@ -32,7 +33,9 @@ class LeastTree {
   void play(std::size_t node) {
     const std::size_t left = least_[2 * node];
     const std::size_t right = least_[2 * node + 1];
-    least_[node] = values_[right] < values_[left] ? right : left;
+    // Without a branch, which would be a guess.
+    const auto right_is_less = static_cast<std::size_t>(values_[right] < values_[left]);
+    least_[node] = left + right_is_less * (right - left);
   }
 
   std::size_t leaves_;

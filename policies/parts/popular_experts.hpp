@@ -16,13 +16,15 @@ class ResidentExperts {
  public:
   explicit ResidentExperts(const ExpertDeployment& experts)
       : count_(static_cast<std::size_t>(experts.count)),
-        held_(count_ * static_cast<std::size_t>(experts.expert_layers()), false) {}
-  [[nodiscard]] bool holds(std::int32_t layer, std::int32_t expert) const { return held_[at(layer, expert)]; }
-  void set(std::int32_t layer, std::int32_t expert, bool held = true) { held_[at(layer, expert)] = held; }
+        held_(count_ * static_cast<std::size_t>(experts.expert_layers()), 0) {}
+  [[nodiscard]] bool holds(std::int32_t layer, std::int32_t expert) const { return held_[at(layer, expert)] != 0; }
+  void set(std::int32_t layer, std::int32_t expert, bool held = true) {
+    held_[at(layer, expert)] = static_cast<std::uint8_t>(held);
+  }
   /// Of one layer. O(experts).
   [[nodiscard]] std::int64_t on_gpu(std::int32_t layer) const {
     const auto first = held_.begin() + static_cast<std::ptrdiff_t>(at(layer, 0));
-    return std::count(first, first + static_cast<std::ptrdiff_t>(count_), true);
+    return std::count(first, first + static_cast<std::ptrdiff_t>(count_), 1);
   }
 
  private:
@@ -30,7 +32,7 @@ class ResidentExperts {
     return static_cast<std::size_t>(layer) * count_ + static_cast<std::size_t>(expert);
   }
   std::size_t count_;
-  std::vector<bool> held_;
+  std::vector<std::uint8_t> held_;
 };
 
 /// The `number` most popular experts of all layers; of equal ones those of the first layer, then by its ranking. Needs

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "policies/parts/expert_matrix.hpp"
+#include "sim/core/random.hpp"
 #include "tests/unit/expert_units.hpp"
 
 namespace spillway {
@@ -38,6 +39,90 @@ TEST(ExpertMatrix, PrioritiesOfThePaper) {
   EXPECT_EQ(matrix.most(2, 0.23), std::nullopt);
   matrix.remove({0, 0});
   EXPECT_EQ(matrix.least(1), std::nullopt);
+}
+
+// The same questions, answered by looking at every expert. 130 experts fill more than two words of 64 bits. Shares of
+// 0.1, 0.2, ... 0.5 are often equal: then the first layer counts, and in a layer the order of the shares.
+TEST(ExpertMatrix, AgreesWithALookAtEveryExpert) {
+  constexpr std::int32_t kLayers = 3;
+  constexpr std::int32_t kExperts = 130;
+  RandomStream random(7, 0, "expert-matrix");
+  const auto below = [&](std::int32_t end) { return static_cast<std::int32_t>(random.uniform() * end); };
+  const auto drawn = [&] {
+    std::vector<std::vector<double>> rows(kLayers, std::vector<double>(kExperts));
+    for (std::vector<double>& row : rows) {
+      for (double& share : row) share = 0.1 * (1 + below(5));
+    }
+    return rows;
+  };
+  std::vector<std::vector<double>> rows = drawn();
+  const auto shares_of = [&] {
+    return ExpertShares(kLayers, kExperts, [&](std::int32_t layer, std::int32_t expert) {
+      return rows[static_cast<std::size_t>(layer)][static_cast<std::size_t>(expert)];
+    });
+  };
+  ExpertShares shares = shares_of();
+  ExpertMatrix matrix(kLayers, kExperts, shares);
+  std::vector<std::vector<bool>> present(kLayers, std::vector<bool>(kExperts));
+  const auto share = [&](const LayerExpert& one) {
+    return rows[static_cast<std::size_t>(one.layer)][static_cast<std::size_t>(one.expert)];
+  };
+  int changed_shares = 0;
+  for (int step = 0; step < 3000; ++step) {
+    const std::int32_t layer = below(kLayers);
+    const auto l = static_cast<std::size_t>(layer);
+    if (step % 500 == 499) {  // all shares change; before that, a layer is filled or emptied
+      for (std::int32_t e = 0; e < kExperts; ++e) {
+        const bool fill = step % 1000 == 499;
+        if (present[l][static_cast<std::size_t>(e)] == fill) continue;
+        present[l][static_cast<std::size_t>(e)] = fill;
+        fill ? matrix.add({layer, e}) : matrix.remove({layer, e});
+      }
+      rows = drawn();
+      shares = shares_of();
+      matrix.set(shares);
+      ++changed_shares;
+    } else {
+      const LayerExpert one{layer, below(kExperts)};
+      const auto e = static_cast<std::size_t>(one.expert);
+      present[l][e] = !present[l][e];
+      present[l][e] ? matrix.add(one) : matrix.remove(one);
+    }
+    if (below(2) == 0) continue;  // several changes before a question
+    const std::int32_t running = below(kLayers);
+    std::optional<LayerExpert> least;
+    std::optional<LayerExpert> most;
+    double least_worth = 0.0;
+    double most_worth = 0.0;
+    const double kept = below(2) == 0 ? 0.0 : 0.05 * below(10);
+    for (std::int32_t other = 0; other < kLayers; ++other) {
+      // Of a layer, the last present one and the first absent one, by share and then by number.
+      std::optional<LayerExpert> last;
+      std::optional<LayerExpert> first;
+      for (std::int32_t e = 0; e < kExperts; ++e) {
+        const LayerExpert one{other, e};
+        if (present[static_cast<std::size_t>(other)][static_cast<std::size_t>(e)]) {
+          if (!last || share(one) <= share(*last)) last = one;
+        } else if (!first || share(one) > share(*first)) {
+          first = one;
+        }
+      }
+      const double stays = 1.0 - other / 3.0;
+      if (last && other != running && (!least || (share(*last) + 1e-9) * stays < least_worth)) {
+        least = last;
+        least_worth = (share(*last) + 1e-9) * stays;
+      }
+      const double nearness = 1.0 - (other - running) / 3.0;
+      if (first && other > running && (share(*first) + 1e-9) * stays > kept &&
+          (!most || share(*first) * nearness > most_worth)) {
+        most = first;
+        most_worth = share(*first) * nearness;
+      }
+    }
+    ASSERT_EQ(matrix.least(running), least) << step;
+    ASSERT_EQ(matrix.most(running, kept), most) << step;
+  }
+  EXPECT_EQ(changed_shares, 6);
 }
 
 using Rows = ScriptedRouters::Rows;
