@@ -96,10 +96,10 @@ class ExpertCache final : public ExpertLayers {
     counts_.on_cpu += count;
     compute_on_cpu(sink, count, rows);
     const std::size_t uploads = std::min(static_cast<std::size_t>(uploads_), missing_.size());
-    const auto first_uploaded = [](const ExpertUse& a, const ExpertUse& b) {
+    const auto uploaded_before = [](const ExpertUse& a, const ExpertUse& b) {
       return a.tokens != b.tokens ? a.tokens > b.tokens : a.expert < b.expert;
     };
-    std::ranges::partial_sort(missing_, missing_.begin() + static_cast<std::ptrdiff_t>(uploads), first_uploaded);
+    std::ranges::partial_sort(missing_, missing_.begin() + static_cast<std::ptrdiff_t>(uploads), uploaded_before);
     missing_.resize(uploads);
   }
 

@@ -18,6 +18,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <deque>
 #include <memory>
 #include <numeric>
@@ -169,7 +170,7 @@ class MixtralOffloading final : public ExpertLayers {
   bool published_;
   std::int32_t prefetch_;
   LayerSlots slots_;
-  std::vector<std::uint8_t> hit_;  // by expert, during a gate: it is in use and needs no load of its own
+  std::vector<std::uint8_t> hit_;  // by expert, during a gate: whether it is in use and needs no load of its own
   std::deque<Ahead> queue_;        // loads that have not started: those in demand, then those ahead
   std::size_t demanded_ = 0;       // of the queue
   std::vector<Ahead> ahead_;       // in a buffer, or on the way there

@@ -47,7 +47,7 @@ struct LayerExpert {
 /// Shares of every expert, each row adding up to 1, and the experts of each row by their share, the largest first.
 class ExpertShares {
  public:
-  /// `share(layer, expert)`. O(layers * experts * log experts).
+  /// `share(layer, expert)`; at most 65,536 experts. O(layers * experts * log experts).
   template <class Share>
   ExpertShares(std::int32_t layers, std::int32_t experts, const Share& share) {
     const auto count = static_cast<std::size_t>(experts);
@@ -95,7 +95,7 @@ class ExpertMatrix {
     set(shares);
   }
 
-  /// From now on these shares count. O(layers * experts).
+  /// Replaces the shares. The experts that are present stay. O(layers * experts).
   void set(const ExpertShares& shares) {
     shares_ = &shares;
     for (std::int32_t l = 0; l < layers_; ++l) {
@@ -115,7 +115,7 @@ class ExpertMatrix {
   void remove(const LayerExpert& one) { flip(one, 0); }
 
   /// The present expert that is least worth keeping, of all layers but `running`; of equal ones the one of the first
-  /// layer. O(1), and as above.
+  /// layer. O(1), and as above; two layers change with `running`, 0 <= running < layers.
   [[nodiscard]] std::optional<LayerExpert> least(std::int32_t running) {
     if (running != running_) {
       if (running_ >= 0) touch(running_);
@@ -151,6 +151,7 @@ class ExpertMatrix {
    public:
     static constexpr std::size_t kNowhere = std::numeric_limits<std::size_t>::max();
     void clear(std::size_t places) { words_.assign(places / kBits + 1, 0); }
+    /// `present`: 0 or 1.
     void set(std::size_t place, std::uint64_t present) {
       std::uint64_t& word = words_[place / kBits];
       word = (word & ~(std::uint64_t{1} << place % kBits)) | present << place % kBits;
@@ -162,7 +163,7 @@ class ExpertMatrix {
       }
       return kNowhere;
     }
-    /// Beyond the row: all are present.
+    /// At least the number of places: all are present.
     [[nodiscard]] std::size_t first_missing() const {
       std::size_t i = 0;
       while (~words_[i] == 0) ++i;
@@ -176,8 +177,8 @@ class ExpertMatrix {
   struct Row {
     std::vector<std::uint8_t> present{};  // by expert
     Places by_share{};                    // the same experts
-    double factor = 0.0;                  // of keeping
-    bool touched = false;                 // since judge()
+    double factor = 0.0;                  // keep_factor() of the layer
+    bool touched = false;                 // whether it has changed since judge()
   };
   static constexpr std::int64_t kNone = std::numeric_limits<std::int64_t>::max();
   [[nodiscard]] Row& at(std::int32_t layer) { return rows_[static_cast<std::size_t>(layer)]; }
@@ -195,7 +196,7 @@ class ExpertMatrix {
   void touch(std::int32_t layer) {
     if (!std::exchange(at(layer).touched, true)) touched_.push_back(layer);
   }
-  /// What is worth most and least in the layers that have changed.
+  /// Finds what is worth most and least in the layers that have changed.
   void judge() {
     for (const std::int32_t layer : touched_) {
       Row& row = at(layer);
@@ -204,7 +205,7 @@ class ExpertMatrix {
       const std::size_t last = row.by_share.last();
       std::int64_t worth = kNone;
       if (last != Places::kNowhere && layer != running_) {
-        // As whole numbers, numbers above 0 are in the same order.
+        // The bits of numbers above 0, read as whole numbers, are in the same order.
         worth = std::bit_cast<std::int64_t>(keep_priority(share({layer, expert_at(layer, last)}), row.factor));
       }
       least_kept_.set(l, worth);
@@ -220,9 +221,10 @@ class ExpertMatrix {
   std::int32_t running_ = -1;     // whose experts stay
   std::vector<double> nearness_;  // by distance of two layers
   std::vector<Row> rows_;
-  // By layer, next to each other, because every choice reads all of them.
+  // By layer, next to each other, because most() reads those of all later layers.
   std::vector<double> best_share_;  // of the first absent one, and the worth of keeping it; -1: none is
   std::vector<double> best_kept_;
+
   std::vector<std::int32_t> touched_{};  // layers that judge() has to look at
   LeastTree least_kept_;                 // worth of keeping the last present one; kNone: none is, or the layer runs
   const ExpertShares* shares_ = nullptr;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -13,10 +14,10 @@
 
 namespace spillway {
 
-/// Resident experts of one layer, in order of their last use. All calls O(1).
+/// Resident experts of one layer, in order of their last use. Construction takes O(experts), a call O(1).
 class ExpertSlots {
  public:
-  /// Of a layer with so many `experts`. `resident`: at the start, the first one leaves first.
+  /// `experts`: of the layer. `resident`: those that are there at the start, the first one leaves first.
   ExpertSlots(std::int32_t experts, std::span<const std::int32_t> resident)
       : slots_(static_cast<std::int32_t>(resident.size())), links_(static_cast<std::size_t>(experts) + 1) {
     links_.back() = {experts, experts};
@@ -30,7 +31,7 @@ class ExpertSlots {
     remove(expert);
     append(expert);
   }
-  /// `expert` takes the slot of the least recently used one, which is returned.
+  /// `expert`, which is not resident, takes the slot of the least recently used one, which is returned. Needs a slot.
   std::int32_t replace(std::int32_t expert) {
     const std::int32_t left = links_.back().next;
     remove(left);
@@ -40,7 +41,7 @@ class ExpertSlots {
 
  private:
   static constexpr std::int32_t kAway = -1;
-  /// Neighbours in the order of use. The end, behind the last expert, is before the first one and behind the last one.
+  /// Neighbours in the order of use. The list is a ring: the end joins the last expert to the first one.
   struct Link {
     std::int32_t before = kAway;
     std::int32_t next = kAway;
@@ -64,12 +65,13 @@ class ExpertSlots {
 };
 
 /// The slots of all layers. With a measured hit curve, the curve says which experts in use are there, whatever was
-/// loaded before. All calls O(1), with a curve O(log slots).
+/// loaded before. add() takes O(experts), any other call O(1); with a curve, the first call of a layer in an iteration
+/// takes O(experts), later ones O(log slots).
 class LayerSlots {
  public:
-  /// Of layers with so many `experts`.
+  /// `experts`: of each layer.
   LayerSlots(ExpertActivation& activation, std::int32_t experts) : activation_(activation), experts_(experts) {}
-  /// Slots of the next layer with experts; `resident` as above.
+  /// Slots of the next layer with experts; `resident`: as for ExpertSlots.
   void add(std::span<const std::int32_t> resident) { layers_.emplace_back(experts_, resident); }
 
   [[nodiscard]] bool holds(std::int32_t layer, std::int32_t expert) const {

@@ -33,7 +33,7 @@ class LeastTree {
   void play(std::size_t node) {
     const std::size_t left = least_[2 * node];
     const std::size_t right = least_[2 * node + 1];
-    // Without a branch, which would be a guess.
+    // Without a branch: no processor can predict it.
     const auto right_is_less = static_cast<std::size_t>(values_[right] < values_[left]);
     least_[node] = left + right_is_less * (right - left);
   }

@@ -2,6 +2,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
 #include "policies/parts/expert_matrix.hpp"
 #include "sim/core/random.hpp"
 #include "tests/unit/expert_units.hpp"
@@ -41,88 +48,109 @@ TEST(ExpertMatrix, PrioritiesOfThePaper) {
   EXPECT_EQ(matrix.least(1), std::nullopt);
 }
 
-// The same questions, answered by looking at every expert. 130 experts fill more than two words of 64 bits. Shares of
-// 0.1, 0.2, ... 0.5 are often equal: then the first layer counts, and in a layer the order of the shares.
-TEST(ExpertMatrix, AgreesWithALookAtEveryExpert) {
-  constexpr std::int32_t kLayers = 3;
-  constexpr std::int32_t kExperts = 130;
-  RandomStream random(7, 0, "expert-matrix");
-  const auto below = [&](std::int32_t end) { return static_cast<std::int32_t>(random.uniform() * end); };
-  const auto drawn = [&] {
-    std::vector<std::vector<double>> rows(kLayers, std::vector<double>(kExperts));
-    for (std::vector<double>& row : rows) {
-      for (double& share : row) share = 0.1 * (1 + below(5));
-    }
-    return rows;
-  };
-  std::vector<std::vector<double>> rows = drawn();
-  const auto shares_of = [&] {
-    return ExpertShares(kLayers, kExperts, [&](std::int32_t layer, std::int32_t expert) {
-      return rows[static_cast<std::size_t>(layer)][static_cast<std::size_t>(expert)];
-    });
-  };
-  ExpertShares shares = shares_of();
-  ExpertMatrix matrix(kLayers, kExperts, shares);
-  std::vector<std::vector<bool>> present(kLayers, std::vector<bool>(kExperts));
-  const auto share = [&](const LayerExpert& one) {
-    return rows[static_cast<std::size_t>(one.layer)][static_cast<std::size_t>(one.expert)];
-  };
-  int changed_shares = 0;
-  for (int step = 0; step < 3000; ++step) {
-    const std::int32_t layer = below(kLayers);
-    const auto l = static_cast<std::size_t>(layer);
-    if (step % 500 == 499) {  // all shares change; before that, a layer is filled or emptied
-      for (std::int32_t e = 0; e < kExperts; ++e) {
-        const bool fill = step % 1000 == 499;
-        if (present[l][static_cast<std::size_t>(e)] == fill) continue;
-        present[l][static_cast<std::size_t>(e)] = fill;
-        fill ? matrix.add({layer, e}) : matrix.remove({layer, e});
-      }
-      rows = drawn();
-      shares = shares_of();
-      matrix.set(shares);
-      ++changed_shares;
-    } else {
-      const LayerExpert one{layer, below(kExperts)};
-      const auto e = static_cast<std::size_t>(one.expert);
-      present[l][e] = !present[l][e];
-      present[l][e] ? matrix.add(one) : matrix.remove(one);
-    }
-    if (below(2) == 0) continue;  // several changes before a question
-    const std::int32_t running = below(kLayers);
-    std::optional<LayerExpert> least;
-    std::optional<LayerExpert> most;
-    double least_worth = 0.0;
-    double most_worth = 0.0;
-    const double kept = below(2) == 0 ? 0.0 : 0.05 * below(10);
-    for (std::int32_t other = 0; other < kLayers; ++other) {
-      // Of a layer, the last present one and the first absent one, by share and then by number.
-      std::optional<LayerExpert> last;
-      std::optional<LayerExpert> first;
-      for (std::int32_t e = 0; e < kExperts; ++e) {
-        const LayerExpert one{other, e};
-        if (present[static_cast<std::size_t>(other)][static_cast<std::size_t>(e)]) {
-          if (!last || share(one) <= share(*last)) last = one;
-        } else if (!first || share(one) > share(*first)) {
-          first = one;
-        }
-      }
-      const double stays = 1.0 - other / 3.0;
-      if (last && other != running && (!least || (share(*last) + 1e-9) * stays < least_worth)) {
-        least = last;
-        least_worth = (share(*last) + 1e-9) * stays;
-      }
-      const double nearness = 1.0 - (other - running) / 3.0;
-      if (first && other > running && (share(*first) + 1e-9) * stays > kept &&
-          (!most || share(*first) * nearness > most_worth)) {
-        most = first;
-        most_worth = share(*first) * nearness;
-      }
-    }
-    ASSERT_EQ(matrix.least(running), least) << step;
-    ASSERT_EQ(matrix.most(running, kept), most) << step;
+/// The matrix of three layers, answered by looking at every expert.
+struct PlainMatrix {
+  static constexpr std::int32_t kLayers = 3;
+  std::vector<std::vector<double>> shares{};
+  std::vector<std::vector<bool>> present{};
+
+  [[nodiscard]] double share(const LayerExpert& one) const {
+    return shares[static_cast<std::size_t>(one.layer)][static_cast<std::size_t>(one.expert)];
   }
-  EXPECT_EQ(changed_shares, 6);
+  [[nodiscard]] double kept(const LayerExpert& one) const { return (share(one) + 1e-9) * (1.0 - one.layer / 3.0); }
+  /// The expert for which `better(it, the best so far)`, of the experts that are `there`, by layer, then by number.
+  template <class Better>
+  [[nodiscard]] std::optional<LayerExpert> best(bool there, const Better& better) const {
+    std::optional<LayerExpert> best;
+    for (LayerExpert one; one.layer < kLayers; ++one.layer) {
+      for (one.expert = 0; one.expert < std::ssize(shares.front()); ++one.expert) {
+        if (present[static_cast<std::size_t>(one.layer)][static_cast<std::size_t>(one.expert)] != there) continue;
+        if (better(one, best)) best = one;
+      }
+    }
+    return best;
+  }
+  /// Of the same layer and share, the last one by number.
+  [[nodiscard]] std::optional<LayerExpert> least(std::int32_t running) const {
+    return best(true, [&](const LayerExpert& one, const std::optional<LayerExpert>& so_far) {
+      if (one.layer == running) return false;
+      if (!so_far) return true;
+      return one.layer == so_far->layer ? kept(one) <= kept(*so_far) : kept(one) < kept(*so_far);
+    });
+  }
+  /// Of a layer, only its first absent one by share.
+  [[nodiscard]] std::optional<LayerExpert> most(std::int32_t running, double more_than) const {
+    const auto worth = [&](const LayerExpert& one) { return share(one) * (1.0 - (one.layer - running) / 3.0); };
+    return best(false, [&](const LayerExpert& one, const std::optional<LayerExpert>& so_far) {
+      if (one.layer <= running || kept(one) <= more_than) return false;
+      return !so_far || worth(one) > worth(*so_far);
+    });
+  }
+};
+
+// Layers are nearly empty, half full or nearly full, and now and then quite empty or full, which fills whole words of
+// 64 bits. Shares are 0 to 0.3, so they are often equal: 0.2 two layers ahead is worth as much as 0.1 in the next
+// layer.
+TEST(ExpertMatrix, AgreesWithALookAtEveryExpert) {
+  RandomStream random(7, 0, "expert-matrix");
+  const auto below = [&](std::int64_t end) {
+    return static_cast<std::int32_t>(random.uniform() * static_cast<double>(end));
+  };
+  int full = 0;
+  int two_ahead = 0;
+  int of_first_layer = 0;
+  int passed_over = 0;
+  for (const std::int32_t experts : {1, 63, 64, 65, 128, 130}) {
+    const auto count = static_cast<std::size_t>(experts);
+    PlainMatrix plain{.shares = std::vector(3, std::vector<double>(count)),
+                      .present = std::vector(3, std::vector<bool>(count))};
+    std::array<double, 3> fill{};
+    ExpertShares shares(3, experts, [](std::int32_t, std::int32_t) { return 0.0; });
+    ExpertMatrix matrix(3, experts, shares);
+    const auto set = [&](const LayerExpert& one, bool there) {
+      std::vector<bool>& row = plain.present[static_cast<std::size_t>(one.layer)];
+      if (row[static_cast<std::size_t>(one.expert)] == there) return;
+      row[static_cast<std::size_t>(one.expert)] = there;
+      there ? matrix.add(one) : matrix.remove(one);
+    };
+    for (int step = 0; step < 2000; ++step) {
+      const std::int32_t layer = below(3);
+      if (step % 50 == 0) {
+        for (std::size_t l = 0; l < 3; ++l) {
+          fill[l] = std::array{0.0, 0.05, 0.5, 0.95, 1.0}[static_cast<std::size_t>(below(5))];
+          const std::int32_t kinds = 1 + below(4);
+          for (double& share : plain.shares[l]) share = 0.1 * below(kinds);
+          for (std::int32_t e = 0; e < experts; ++e) {
+            set({static_cast<std::int32_t>(l), e}, random.uniform() < fill[l]);
+          }
+        }
+        shares = ExpertShares(3, experts, [&](std::int32_t l, std::int32_t e) { return plain.share({l, e}); });
+        matrix.set(shares);
+      } else {
+        set({layer, below(experts)}, random.uniform() < fill[static_cast<std::size_t>(layer)]);
+      }
+      const std::int32_t running = below(3);
+      const double more_than = below(2) == 0 ? 0.0 : 0.05 * below(6);
+      const auto ask_least = [&] {
+        const std::optional<LayerExpert> least = plain.least(running);
+        ASSERT_EQ(matrix.least(running), least) << experts << " experts, step " << step;
+        of_first_layer += least && least->layer < 2 && running != 2 ? 1 : 0;
+      };
+      const auto ask_most = [&] {
+        const std::optional<LayerExpert> most = plain.most(running, more_than);
+        ASSERT_EQ(matrix.most(running, more_than), most) << experts << " experts, step " << step;
+        two_ahead += most && most->layer == running + 2 ? 1 : 0;
+        passed_over += most != plain.most(running, 0.0) ? 1 : 0;
+      };
+      // One of the questions, both in either order, or none.
+      const std::int32_t questions = below(5);
+      if (questions == 1 || questions == 2) ask_least();
+      if (questions >= 2) ask_most();
+      if (questions == 3) ask_least();
+      for (const std::vector<bool>& row : plain.present) full += std::ranges::find(row, false) == row.end() ? 1 : 0;
+    }
+  }
+  for (const int met : {full, two_ahead, of_first_layer, passed_over}) EXPECT_GT(met, 100);
 }
 
 using Rows = ScriptedRouters::Rows;
