@@ -78,6 +78,7 @@ packages_for() {
       ;;
     package)
       echo "dpkg-dev|dpkg-shlibdeps|finds the packages that programs need"
+      echo "file|file|tells cpack which files are programs"
       echo "debootstrap|debootstrap|makes a clean root"
       echo "man-db|man|reads the man pages"
       ;;
