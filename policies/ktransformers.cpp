@@ -74,7 +74,7 @@ class KTransformers final : public ExpertLayers {
         gpu.add(use);
         continue;
       }
-      if (may_wait == 0.0) {
+      if (may_wait == 0.0) {  // nothing is deferred
         immediate.add(use);
         continue;
       }

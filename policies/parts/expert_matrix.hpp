@@ -175,8 +175,8 @@ class ExpertMatrix {
     std::vector<std::uint64_t> words_;
   };
   struct Row {
-    std::vector<std::uint8_t> present{};  // by expert
-    Places by_share{};                    // the same experts
+    std::vector<std::uint8_t> present{};  // by expert; new shares find it as it is
+    Places by_share{};                    // the same experts, by the shares that count
     double factor = 0.0;                  // keep_factor() of the layer
     bool touched = false;                 // whether it has changed since judge()
   };
