@@ -10,6 +10,7 @@
 
 #include "sim/core/error.hpp"
 #include "sim/core/random.hpp"
+#include "sim/core/units.hpp"
 
 namespace spillway {
 namespace {
