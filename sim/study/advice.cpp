@@ -45,6 +45,7 @@ const char* const kTriedCache = "64GiB";  // where no host cache was chosen
 std::vector<Knob> knobs_for(const std::vector<std::string>& given, bool quick) {
   const auto each = [](const std::string& key, const std::vector<std::string>& texts) {
     std::vector<Knob::Value> values;
+    values.reserve(texts.size());
     for (const std::string& text : texts) values.push_back({{key, text}});
     return values;
   };
@@ -89,6 +90,7 @@ FleetFigures figures_of(const Fleet& fleet) {
 
 std::vector<std::size_t> pareto_front(const std::vector<Fleet>& fleets) {
   std::vector<FleetFigures> figures;
+  figures.reserve(fleets.size());
   for (const Fleet& fleet : fleets) figures.push_back(figures_of(fleet));
   const auto counts = [&](std::size_t i) {
     return fleets[i].holds && figures[i].p99_ttft_ms && figures[i].mean_tpot_ms;
@@ -705,6 +707,7 @@ bool Adviser::find_crossovers() {
 bool Adviser::cross_times(const std::string& quantity, double OpScales::*scale, double base, const std::string& unit,
                           const std::vector<std::size_t>& contenders) {
   std::vector<Contender> all;
+  all.reserve(contenders.size());
   for (const std::size_t i : contenders) all.push_back({candidates_[i], advice_.configurations[i].label});
   // Slower by these factors, so bandwidths ascend.
   std::vector<double> slower;

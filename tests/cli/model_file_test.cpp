@@ -97,7 +97,7 @@ TEST_F(ModelFile, WindowsThatKeepAllKvAreTheFirstWarning) {
     ASSERT_EQ(run.code, 0) << run.err;
     const json result = json::parse(run.out);
     EXPECT_FALSE(result["setup"].contains("kv_window")) << keeps;
-    const json warnings = result["warnings"];
+    const json& warnings = result["warnings"];
     ASSERT_FALSE(warnings.empty());
     EXPECT_THAT(warnings[0].get<std::string>(), HasSubstr("up to 2.00 times as many requests of 131072 tokens"))
         << keeps;

@@ -48,7 +48,7 @@ TEST_F(Neo, ARunSaysWhatTheCpuDoes) {
   EXPECT_THAT(table.out,
               AllOf(HasSubstr("On the CPU"), HasSubstr("of iterations pipelined"), Not(HasSubstr("Streaming"))));
   auto with_json = arguments;
-  with_json.push_back("--json");
+  with_json.emplace_back("--json");
   const json metrics = json::parse(spillway(with_json).out)["metrics"];
   const auto value = [&](const char* name) { return metrics[name]["value"].get<double>(); };
   EXPECT_GT(value("cpu_busy_fraction"), 0.1);

@@ -67,28 +67,28 @@ double interpolated(std::int64_t x, std::int64_t each, Function f) {
 
 /// The predictions for a model of `longest` tokens per request, as the tables have them.
 oracle::NaiveNeoTimes predictions(std::int64_t longest, std::int64_t launch) {
-  static const oracle::WholeModel model{1, 1, {}, 6};
+  static const oracle::WholeModel kModel{1, 1, {}, 6};
   const auto ns = [](Duration time) { return static_cast<double>(time.count()); };
   oracle::NaiveNeoTimes times;
   times.launch = static_cast<double>(launch);
   times.linear = [ns](std::int64_t tokens) {
-    return interpolated(tokens, 511, [&](std::int64_t x) { return ns(model.iteration({.cpu_sequences = x}).layer); });
+    return interpolated(tokens, 511, [&](std::int64_t x) { return ns(kModel.iteration({.cpu_sequences = x}).layer); });
   };
   times.prompt = [ns](std::int64_t length) {
     return interpolated(length, 1, [&](std::int64_t x) {
       const std::vector<PrefillChunk> chunk{{Tokens(x), Tokens(0)}};
-      return ns(model.iteration({.chunks = chunk}).attention);
+      return ns(kModel.iteration({.chunks = chunk}).attention);
     });
   };
   times.gpu_decodes = [ns, longest](std::int64_t context) {
     return interpolated(context, 1, [&](std::int64_t x) {
       const std::int64_t half = std::max<std::int64_t>(1, longest / 2);
-      return ns(model.iteration({.decode_sequences = (x + half - 1) / half, .decode_context = Tokens(x)}).attention);
+      return ns(kModel.iteration({.decode_sequences = (x + half - 1) / half, .decode_context = Tokens(x)}).attention);
     });
   };
   times.cpu_decodes = [ns](std::int64_t sequences, std::int64_t context) {
     return interpolated(sequences, 1, [&](std::int64_t s) {
-      return interpolated(context, 1, [&](std::int64_t c) { return ns(model.cpu_attention(s, Tokens(c)).attention); });
+      return interpolated(context, 1, [&](std::int64_t c) { return ns(kModel.cpu_attention(s, Tokens(c)).attention); });
     });
   };
   return times;

@@ -39,7 +39,7 @@ class OnABus {
   explicit OnABus(Dice& dice)
       : layers_(static_cast<std::int32_t>(dice.between(4, 16))),
         model_(layers_, Duration(dice.between(2, 12) * 1'000)) {
-    const std::int64_t best = layers_ * 1'200;
+    const std::int64_t best = std::int64_t{layers_} * 1'200;
     settings_ = oracle::policy_settings(info_, {{"engine.chunked_prefill", false},
                                                 {"engine.max_num_seqs", dice.between(1, 8)},
                                                 {"policy.watermark", 0.0},

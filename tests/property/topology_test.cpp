@@ -121,7 +121,7 @@ Drawn draw(std::uint64_t seed, const std::string& file) {
   }
   arguments.push_back("workload.trace=" + trace);
   if (prefill == 0) arguments.push_back(fmt::format("replicas={}", drawn.replicas));
-  if (servers == 2) arguments.push_back("servers=2");
+  if (servers == 2) arguments.emplace_back("servers=2");
   if (dice.chance(60)) {
     json events = json::array();
     std::int64_t down[] = {0, 0};  // for good, by pool
