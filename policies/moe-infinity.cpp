@@ -19,7 +19,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <memory>
 #include <optional>
 #include <set>
@@ -99,7 +98,8 @@ class MoeInfinity final : public ExpertLayers {
       wrong_.set(of_kind((kind + 1) % activation().patterns()));
       return;
     }
-    mixed_ = {shares_of(shares_, 0), shares_of(shares_, 1)};
+    if (mixed_.empty()) mixed_.assign(2, of_kind(0));
+    for (const std::int32_t mistaken : {0, 1}) change_shares(mixed_[static_cast<std::size_t>(mistaken)], mistaken);
     right_.set(mixed_.front());
     wrong_.set(mixed_.back());
   }
@@ -107,24 +107,42 @@ class MoeInfinity final : public ExpertLayers {
   [[nodiscard]] const ExpertShares& of_kind(std::int32_t kind) {
     std::optional<ExpertShares>& stored = stored_[static_cast<std::size_t>(kind)];
     if (!stored) {
-      std::vector<double> alone(shares_.size());
-      alone[static_cast<std::size_t>(kind)] = 1.0;
-      stored = shares_of(alone, 0);
+      stored.emplace(layers_, experts().count, [&](std::int32_t layer, std::int32_t expert) {
+        return rounded(activation().popularity_in(kind, layer, expert) / experts().top_k);
+      });
     }
     return *stored;
   }
-  /// What requests of these kinds use, if each is mistaken for one of a kind that is so many further on.
-  [[nodiscard]] ExpertShares shares_of(std::span<const double> kinds, std::int32_t mistaken) const {
+  /// To a billionth, halves up: equal shares are equal on every machine.
+  static double rounded(double share) {
+    const double billionths = share * 1e9;
+    const double whole = static_cast<std::int32_t>(billionths + 0.5);
+    return (whole - billionths > 0.5 ? whole - 1.0 : whole) * 1e-9;
+  }
+  /// What the iteration's requests use, if each is mistaken for one of a kind that is so many further on.
+  void change_shares(ExpertShares& mixed, std::int32_t mistaken) {
     const std::int32_t patterns = activation().patterns();
-    return {layers_, experts().count, [&](std::int32_t layer, std::int32_t expert) {
-              double sum = 0.0;
-              for (std::int32_t kind = 0; kind < patterns; ++kind) {
-                const double share = kinds[static_cast<std::size_t>(kind)];
-                if (share > 0.0) sum += share * activation().popularity_in((kind + mistaken) % patterns, layer, expert);
-              }
-              // To a billionth: equal ones are equal on every machine.
-              return std::round(sum / experts().top_k * 1e9) * 1e-9;
-            }};
+    if (popularity_.empty()) {
+      for (std::int32_t kind = 0; kind < patterns; ++kind) {
+        for (std::int32_t layer = 0; layer < layers_; ++layer) {
+          for (std::int32_t expert = 0; expert < experts().count; ++expert) {
+            popularity_.push_back(activation().popularity_in(kind, layer, expert));
+          }
+        }
+      }
+    }
+    mixed.change([&](std::int32_t layer, std::span<double> shares) {
+      std::ranges::fill(shares, 0.0);
+      for (std::int32_t kind = 0; kind < patterns; ++kind) {
+        const double share = shares_[static_cast<std::size_t>(kind)];
+        if (share == 0.0) continue;
+        const double* const popular =
+            &popularity_[static_cast<std::size_t>((kind + mistaken) % patterns) * state_.size() + at({layer, 0})];
+        for (std::size_t e = 0; e < shares.size(); ++e) shares[e] += share * popular[e];
+      }
+      const double top_k = experts().top_k;
+      for (double& share : shares) share = rounded(share / top_k);
+    });
   }
   [[nodiscard]] ExpertMatrix& matrix() { return running_ + 1 >= matched_ ? right_ : wrong_; }
 
@@ -261,9 +279,10 @@ class MoeInfinity final : public ExpertLayers {
   std::int32_t layers_;
   std::int64_t free_;  // slots
   std::vector<State> state_;
-  std::vector<std::int64_t> uses_;  // of each expert since it was loaded
-  std::set<Used> by_use_{};         // with variant=published: those that are there, the first one leaves first
-  std::vector<double> shares_;      // of the iteration's tokens, by kind of request
+  std::vector<std::int64_t> uses_;    // of each expert since it was loaded
+  std::set<Used> by_use_{};           // with variant=published: those that are there, the first one leaves first
+  std::vector<double> shares_;        // of the iteration's tokens, by kind of request
+  std::vector<double> popularity_{};  // popularity_in() of each kind, by layer and expert
   std::vector<std::optional<ExpertShares>> stored_;  // of each kind
   std::vector<ExpertShares> mixed_{};                // of an iteration's kinds, and of those that they are mistaken for
   ExpertMatrix right_;

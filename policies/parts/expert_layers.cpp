@@ -179,9 +179,17 @@ ExpertLayers::Piece ExpertLayers::on_gpu(std::int64_t experts, std::int64_t rows
   return {.time = round_seconds(seconds), .arithmetic = arithmetic};
 }
 
+const ExpertLayers::Piece& ExpertLayers::one_on_gpu(std::int64_t rows) {
+  const auto at = static_cast<std::size_t>(rows);
+  if (at >= one_on_gpu_.size()) one_on_gpu_.resize(at + 1);
+  std::optional<Piece>& piece = one_on_gpu_[at];
+  if (!piece) piece = on_gpu(1, rows);
+  return *piece;
+}
+
 void ExpertLayers::compute(std::int64_t experts, std::int64_t rows, std::int64_t ticket) {
   if (experts == 0) return;
-  pieces_.push_back(on_gpu(experts, rows));
+  pieces_.push_back(experts == 1 ? one_on_gpu(rows) : on_gpu(experts, rows));
   pieces_.back().ticket = ticket;
 }
 

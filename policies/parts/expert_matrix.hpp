@@ -10,6 +10,7 @@
 #include <limits>
 #include <numeric>
 #include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -49,18 +50,27 @@ class ExpertShares {
  public:
   /// `share(layer, expert)`; at most 65,536 experts. O(layers * experts * log experts).
   template <class Share>
-  ExpertShares(std::int32_t layers, std::int32_t experts, const Share& share) {
-    const auto count = static_cast<std::size_t>(experts);
-    rows_.resize(static_cast<std::size_t>(layers));
-    for (std::int32_t l = 0; l < layers; ++l) {
-      Row& row = rows_[static_cast<std::size_t>(l)];
-      row.shares.resize(count);
-      for (std::int32_t e = 0; e < experts; ++e) row.shares[static_cast<std::size_t>(e)] = share(l, e);
-      row.order.resize(count);
+  ExpertShares(std::int32_t layers, std::int32_t experts, const Share& share)
+      : rows_(static_cast<std::size_t>(layers)) {
+    for (Row& row : rows_) {
+      row.shares.resize(static_cast<std::size_t>(experts));
+      row.position.resize(row.shares.size());
+      row.order.resize(row.shares.size());
       std::iota(row.order.begin(), row.order.end(), std::uint16_t{0});
-      std::ranges::stable_sort(row.order, std::ranges::greater{}, [&](std::uint16_t e) { return row.shares[e]; });
-      row.position.resize(count);
-      for (std::size_t i = 0; i < count; ++i) row.position[row.order[i]] = static_cast<std::uint16_t>(i);
+    }
+    change([&](std::int32_t layer, std::span<double> shares) {
+      for (std::int32_t e = 0; e < experts; ++e) shares[static_cast<std::size_t>(e)] = share(layer, e);
+    });
+  }
+  /// Other shares: `fill(layer, shares)` writes those of a row, by expert. O(layers * experts) where few experts change
+  /// places, else as above.
+  template <class Fill>
+  void change(const Fill& fill) {
+    for (std::size_t l = 0; l < rows_.size(); ++l) {
+      Row& row = rows_[l];
+      fill(static_cast<std::int32_t>(l), std::span(row.shares));
+      sort(row);
+      for (std::size_t i = 0; i < row.order.size(); ++i) row.position[row.order[i]] = static_cast<std::uint16_t>(i);
     }
   }
   struct Row {
@@ -71,6 +81,27 @@ class ExpertShares {
   [[nodiscard]] const Row& row(std::int32_t layer) const { return rows_[static_cast<std::size_t>(layer)]; }
 
  private:
+  /// The largest share first; of equal ones, the expert with the lowest number.
+  static void sort(Row& row) {
+    const auto before = [&row](std::uint16_t a, std::uint16_t b) {
+      return row.shares[a] != row.shares[b] ? row.shares[a] > row.shares[b] : a < b;
+    };
+    // Step by step from the order so far, unless that takes many steps.
+    constexpr std::size_t kSteps = 8;  // for each expert
+    std::size_t steps = kSteps * row.order.size();
+    for (std::size_t i = 1; i < row.order.size(); ++i) {
+      const std::uint16_t expert = row.order[i];
+      std::size_t place = i;
+      for (; place > 0 && before(expert, row.order[place - 1]); --place) row.order[place] = row.order[place - 1];
+      row.order[place] = expert;
+      if (i - place > steps) {
+        std::ranges::sort(row.order, before);
+        return;
+      }
+      steps -= i - place;
+    }
+  }
+
   std::vector<Row> rows_;
 };
 

@@ -1,5 +1,6 @@
 #include "sim/core/random.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -35,6 +36,21 @@ constexpr std::array<double, 10> kAtanh{2.0 / 3.0,  2.0 / 5.0,  2.0 / 7.0,  2.0 
 constexpr std::array<double, 12> kExp{1.0 / 2,       1.0 / 6,        1.0 / 24,        1.0 / 120,
                                       1.0 / 720,     1.0 / 5040,     1.0 / 40320,     1.0 / 362880,
                                       1.0 / 3628800, 1.0 / 39916800, 1.0 / 479001600, 1.0 / 6227020800.0};
+
+// x = k ln 2 + r with |r| <= 0.347; e^r by its Taylor series to r^13 (0.347^14 / 14! < 2^-57), then scaled by 2^k.
+struct ExpParts {
+  int k = 0;
+  double rest = 0.0;  // e^r
+};
+ExpParts exp_parts(double x) {
+  const auto k = static_cast<int>(x * kLog2E + (x < 0.0 ? -0.5 : 0.5));
+  const double r = (x - k * kLn2Upper) - k * kLn2Lower;
+  return {k, 1.0 + (r + r * r * polynomial(kExp, r))};
+}
+constexpr double kNormalExponent = 700.0;  // up to here, e^x and e^-x are normal numbers
+double normal_exp(const ExpParts& parts) {
+  return parts.rest * std::bit_cast<double>(static_cast<std::uint64_t>(parts.k + 1023) << 52U);
+}
 
 std::array<std::uint64_t, 4> seeded_state(std::int64_t seed, std::int64_t replication, std::string_view name) {
   // Each part is scrambled before the next one is added, so that neighbouring seeds and replications end up far apart.
@@ -75,16 +91,22 @@ double portable_log(double x) {
   return exponent * kLn2Upper - ((s * (f - r) - exponent * kLn2Lower) - f);
 }
 
-// x = k ln 2 + r with |r| <= 0.347; e^r by its Taylor series to r^13 (0.347^14 / 14! < 2^-57), then scaled by 2^k.
 double portable_exp(double x) {
   if (std::isnan(x)) return x;
   if (x > 709.79) return kInfinity;  // log of the largest double is 709.7827
   if (x < -745.14) return 0.0;       // log of half the smallest double is -745.1332
-  const auto k = static_cast<int>(x * kLog2E + (x < 0.0 ? -0.5 : 0.5));
-  const double r = (x - k * kLn2Upper) - k * kLn2Lower;
-  const double result = 1.0 + (r + r * r * polynomial(kExp, r));
-  if (k < -1021 || k > 1023) return std::ldexp(result, k);  // subnormal or nearly infinite
-  return result * std::bit_cast<double>(static_cast<std::uint64_t>(k + 1023) << 52U);
+  const ExpParts parts = exp_parts(x);
+  if (parts.k < -1021 || parts.k > 1023) return std::ldexp(parts.rest, parts.k);  // subnormal or nearly infinite
+  return normal_exp(parts);
+}
+
+void portable_exp(std::span<double> numbers) {
+  if (std::ranges::all_of(numbers, [](double x) { return std::abs(x) <= kNormalExponent; })) {
+    // Without a branch, so that compilers compute several at once.
+    for (double& x : numbers) x = normal_exp(exp_parts(x));
+  } else {
+    for (double& x : numbers) x = portable_exp(x);
+  }
 }
 
 RandomStream::RandomStream(std::int64_t seed, std::int64_t replication, std::string_view name)

@@ -4,6 +4,7 @@
 #include <array>
 #include <bit>
 #include <cstdint>
+#include <span>
 #include <string_view>
 
 namespace spillway {
@@ -14,6 +15,8 @@ namespace spillway {
 /// e^x computed in the same way, within 2 ulp (results below the smallest normal number: 1 unit of that number's last
 /// place).
 [[nodiscard]] double portable_exp(double x);
+/// The same of each, in its place; several times as fast for numbers in [-700, 700].
+void portable_exp(std::span<double> numbers);
 
 /// One step of SplitMix64: advances `state` and returns the next output.
 /// Source: Steele, Lea and Flood, OOPSLA 2014; constants of prng.di.unimi.it/splitmix64.c.

@@ -20,7 +20,7 @@ constexpr std::int64_t kSpare = kFixedOne / 2 - kFixedOne / 1'000'000;
 std::size_t index(std::int32_t expert) { return static_cast<std::size_t>(expert); }
 
 std::int64_t fixed(double chance) {
-  return static_cast<std::int64_t>(std::clamp(chance, 0.0, 1.0) * static_cast<double>(kFixedOne) + 0.5);
+  return static_cast<std::int64_t>(std::min(std::max(chance, 0.0), 1.0) * static_cast<double>(kFixedOne) + 0.5);
 }
 
 std::uint64_t mixed_with(std::uint64_t state, std::uint64_t with) {
@@ -240,20 +240,24 @@ std::uint64_t ExpertDraw::hash_of(std::int32_t layer) const {
   return mixed_with(iteration_hash_, static_cast<std::uint64_t>(layer));
 }
 
+inline double ExpertDraw::expected_decodes(double pi, double m) const {
+  const double q = choice_.locality;
+  return m * (q + (1.0 - q) * pi) + (real(decodes_) - m) * (1.0 - q) * pi;
+}
+
+inline std::int64_t ExpertDraw::chance(const Base& base, std::size_t rank, double m, double power) const {
+  const double idle = base.idle[rank] * power;
+  const double mu = expected_decodes(base.pi[rank], m) + real(fresh_) * base.pi[rank];
+  return fixed(std::min(1.0 - idle, mu));
+}
+
 void ExpertDraw::draw(Layer& layer, std::int32_t number) {
   Base& base = prepared(number);
   const Ranks& rank = ranks(layer);
   std::int64_t sum = base.sum;
   if (decodes_ == 0 && all_in_use(sum) && use_all(layer, base)) return;
   layer.all_used_for = -1;
-  // Experts that were in use before have another chance than the base says.
-  changed_.clear();
-  for (const Before& one : layer.before) {
-    const std::size_t r = rank[index(one.expert)];
-    const std::int64_t d = one.m == 1.0 ? base.again[r] : chance(base, r, one.m);
-    sum += d - base.d[r];
-    change(base, r, d);
-  }
+  sum += change_chances(layer, base);
   if (all_in_use(sum)) {
     drawn_.resize(index(choice_.count));
     std::iota(drawn_.begin(), drawn_.end(), 0);
@@ -268,6 +272,37 @@ void ExpertDraw::draw(Layer& layer, std::int32_t number) {
   share_tokens(layer, base);
   for (; !changed_.empty(); changed_.pop_back()) base.d[changed_.back().first] = changed_.back().second;
   remember(layer, base);
+}
+
+std::int64_t ExpertDraw::change_chances(const Layer& layer, Base& base) {
+  const Ranks& rank = ranks(layer);
+  changed_.clear();
+  raised_.clear();
+  std::int64_t more = 0;
+  const auto becomes = [&](std::size_t r, std::int64_t d) {
+    more += d - base.d[r];
+    change(base, r, d);
+  };
+  for (const Before& one : layer.before) {
+    const std::size_t r = rank[index(one.expert)];
+    if (one.m == 1.0) {
+      becomes(r, base.again[r]);
+    } else {
+      raised_.push_back(r);
+    }
+  }
+  if (raised_.empty()) return more;
+  ratios_.resize(raised_.size());
+  counts_.clear();
+  for (const Before& one : layer.before) {
+    if (one.m != 1.0) counts_.push_back(one.m);
+  }
+  for (std::size_t i = 0; i < raised_.size(); ++i) ratios_[i] = base.ratio[raised_[i]];
+  const std::span<const double> powers = powers_(ratios_, counts_);
+  for (std::size_t i = 0; i < raised_.size(); ++i) {
+    becomes(raised_[i], chance(base, raised_[i], counts_[i], powers[i]));
+  }
+  return more;
 }
 
 bool ExpertDraw::use_all(Layer& layer, Base& base) {
@@ -323,31 +358,22 @@ void ExpertDraw::prepare(Base& base) const {
   base.for_fresh = fresh_;
   base.shared_for = -1;
   base.sum = 0;
-  for (std::vector<double>* values : {&base.idle, &base.ratio, &base.weights}) values->resize(base.pi.size());
+  for (std::vector<double>* values : {&base.idle, &base.weights}) values->resize(base.pi.size());
+  base.ratio.resize(base.pi.size());
   for (std::vector<std::int64_t>* values : {&base.d, &base.again}) values->resize(base.pi.size());
   const double q = choice_.locality;
   for (std::size_t r = 0; r < base.pi.size(); ++r) {
     const double pi = base.pi[r];
     const double unused = 1.0 - (1.0 - q) * pi;
-    base.ratio[r] = unused > 0.0 ? (1.0 - q) * (1.0 - pi) / unused : 0.0;
+    const double ratio = unused > 0.0 ? (1.0 - q) * (1.0 - pi) / unused : 0.0;
     base.idle[r] = portable_power(unused, real(decodes_)) * portable_power(1.0 - pi, real(fresh_));
     base.d[r] = fixed(1.0 - base.idle[r]);
     base.sum += base.d[r];
-    base.again[r] = chance(base, r, 1.0);
+    if (base.ratio[r].base != ratio) base.ratio[r] = PowerBase::of(ratio);
+    base.again[r] = chance(base, r, 1.0, ratio);
     const double mu = expected_decodes(pi, 0.0) + real(fresh_) * pi;
     base.weights[r] = mu * static_cast<double>(kFixedOne) / real(base.d[r]);
   }
-}
-
-std::int64_t ExpertDraw::chance(const Base& base, std::size_t rank, double m) const {
-  const double idle = base.idle[rank] * portable_power(base.ratio[rank], m);
-  const double mu = expected_decodes(base.pi[rank], m) + real(fresh_) * base.pi[rank];
-  return fixed(std::min(1.0 - idle, mu));
-}
-
-double ExpertDraw::expected_decodes(double pi, double m) const {
-  const double q = choice_.locality;
-  return m * (q + (1.0 - q) * pi) + (real(decodes_) - m) * (1.0 - q) * pi;
 }
 
 void ExpertDraw::share_tokens(Layer& layer, const Base& base) {

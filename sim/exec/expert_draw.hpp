@@ -107,7 +107,7 @@ class ExpertDraw final : public ExpertActivation {
     std::vector<std::int64_t> d{};      // of an m of 0
     std::int64_t sum = 0;               // of d
     std::vector<double> idle{};         // 1 - d
-    std::vector<double> ratio{};        // its factor for each 1 that m is more
+    std::vector<PowerBase> ratio{};     // its factor for each 1 that m is more
     std::vector<std::int64_t> again{};  // d of an m of 1
     std::vector<double> weights{};      // mu / d of an m of 0, times 2^32
     // Where prompts alone use all experts:
@@ -155,8 +155,10 @@ class ExpertDraw final : public ExpertActivation {
     changed_.emplace_back(rank, std::exchange(base.d[rank], d));
   }
   void prepare(Base& base) const;
-  /// d of an expert of this rank.
-  [[nodiscard]] std::int64_t chance(const Base& base, std::size_t rank, double m) const;
+  /// d of an expert of this rank, given its ratio to the power of m.
+  [[nodiscard]] std::int64_t chance(const Base& base, std::size_t rank, double m, double power) const;
+  /// Experts that were in use before have another chance than the base says. Returns by how much the sum of d grows.
+  std::int64_t change_chances(const Layer& layer, Base& base);
   /// mu of the tokens that decode; of the others it is T_n pi.
   [[nodiscard]] double expected_decodes(double pi, double m) const;
   void share_tokens(Layer& layer, const Base& base);
@@ -184,6 +186,10 @@ class ExpertDraw final : public ExpertActivation {
   std::vector<std::uint64_t> bits_;                            // one for each expert; 0 between two calls
   std::vector<std::pair<std::size_t, std::int64_t>> changed_;  // ranks, and d before
   std::vector<double> before_;                                 // m of each expert drawn
+  std::vector<std::size_t> raised_;                            // ranks of experts in use before, and of each:
+  std::vector<PowerBase> ratios_;
+  std::vector<double> counts_;  // m
+  PortablePowers powers_;
   std::vector<double> weights_;
   std::vector<std::int64_t> parts_;
   std::vector<std::int64_t> found_chance_;

@@ -19,9 +19,7 @@ constexpr double kMostWholePower = 1 << 20;
 
 double whole_power(double base, std::int64_t exponent) {
   double power = 1.0;
-  for (; exponent > 0; exponent >>= 1U, base *= base) {
-    if ((exponent & 1) != 0) power *= base;
-  }
+  for (; exponent > 0; exponent >>= 1U, base *= base) power *= (exponent & 1) != 0 ? base : 1.0;
   return power;
 }
 
@@ -36,7 +34,7 @@ std::int64_t to_millionths(double x) {
 class LargestOf {
  public:
   void clear() { counts_.fill(0); }
-  void add(std::int64_t number) { ++counts_[range(number)]; }
+  void add(std::int64_t number, bool counts) { counts_[range(number)] += static_cast<std::int32_t>(counts); }
   /// The range in which number `taken` of the largest ones lies; how many are above that range.
   struct End {
     std::size_t range = 0;
@@ -67,6 +65,33 @@ double portable_power(double base, double exponent) {
     return whole_power(base, static_cast<std::int64_t>(exponent));
   }
   return portable_exp(exponent * portable_log(base));
+}
+
+PowerBase PowerBase::of(double base) { return {base, base > 0.0 ? portable_log(base) : 0.0}; }
+
+std::span<const double> PortablePowers::operator()(std::span<const PowerBase> bases,
+                                                   std::span<const double> exponents) {
+  const std::size_t count = bases.size();
+  powers_.resize(count);
+  whole_.resize(count);
+  bool any = false;
+  bool all = true;
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto whole = static_cast<std::int32_t>(std::min(exponents[i], kMostWholePower));
+    const bool is_whole = real(whole) == exponents[i];
+    whole_[i] = is_whole ? whole : 0;
+    any |= is_whole;
+    all &= is_whole;
+  }
+  if (!all) {
+    for (std::size_t i = 0; i < count; ++i) powers_[i] = exponents[i] * bases[i].log;
+    portable_exp(powers_);
+    for (std::size_t i = 0; i < count; ++i) powers_[i] = bases[i].base > 0.0 ? powers_[i] : 0.0;
+  }
+  for (std::size_t i = 0; any && i < count; ++i) {
+    if (whole_[i] > 0) powers_[i] = whole_power(bases[i].base, whole_[i]);
+  }
+  return powers_;
 }
 
 std::vector<double> water_filling(std::span<const double> weights, double top_k) {
@@ -114,47 +139,52 @@ void systematic_sample(std::span<const std::int64_t> d, std::int64_t u, const Sa
 bool LargestRemainder::operator()(std::span<const double> weights, std::int64_t total, std::int64_t most,
                                   std::vector<std::int64_t>& parts) {
   const double scale = real(total) / std::accumulate(weights.begin(), weights.end(), 0.0);
-  parts.resize(weights.size());
+  const std::size_t count = weights.size();
+  parts.resize(count);
+  lacks_.resize(count);
+  last_.resize(count);
   std::int64_t left = total;
-  for (std::size_t i = 0; i < parts.size(); ++i) {
-    parts[i] = std::clamp(static_cast<std::int64_t>(weights[i] * scale), std::int64_t{1}, most);
+  for (std::size_t i = 0; i < count; ++i) {
+    const double share = weights[i] * scale;
+    parts[i] = std::min(std::max(static_cast<std::int64_t>(share), std::int64_t{1}), most);
+    lacks_[i] = to_millionths(share - real(parts[i]));
     left -= parts[i];
   }
   bool by_position = false;
-  lacks_.resize(parts.size());
   LargestOf largest;
   while (left != 0) {
     const std::int64_t by = left > 0 ? 1 : -1;
-    const auto open = [&](std::size_t i) { return by > 0 ? parts[i] < most : parts[i] > 1; };
-    // What a part lacks; a part that gives up one is the one that has most of what it should not have.
+    // A part that gives up one is the one that has most of what it should not have.
+    const std::int64_t bound = by > 0 ? most : 1;
+    const auto open = [&](std::size_t i) { return parts[i] != bound; };
     largest.clear();
     std::int64_t candidates = 0;
-    for (std::size_t i = 0; i < parts.size(); ++i) {
-      lacks_[i] = by * to_millionths(weights[i] * scale - real(parts[i]));
-      if (!open(i)) continue;
-      largest.add(lacks_[i]);
-      ++candidates;
+    for (std::size_t i = 0; i < count; ++i) {
+      largest.add(by * lacks_[i], open(i));
+      candidates += static_cast<std::int64_t>(open(i));
     }
     SPILLWAY_CHECK(candidates > 0,
                    "parts of 1 to " + std::to_string(most) + " cannot add up to " + std::to_string(total));
     const std::int64_t taken = std::min(candidates, std::abs(left));
     const LargestOf::End end = largest.end_of(taken);
-    last_.clear();
-    for (std::size_t i = 0; i < parts.size(); ++i) {
-      if (!open(i)) continue;
-      const std::size_t range = LargestOf::range(lacks_[i]);
-      if (range == end.range) last_.push_back(i);
-      if (range > end.range) parts[i] += by;
+    std::size_t of_range = 0;
+    for (std::size_t i = 0; i < count; ++i) {
+      const std::size_t range = LargestOf::range(by * lacks_[i]);
+      last_[of_range] = i;
+      of_range += static_cast<std::size_t>(open(i) && range == end.range);
+      parts[i] += open(i) && range > end.range ? by : 0;
     }
-    std::ranges::sort(last_, [this](std::size_t a, std::size_t b) {
-      const std::int64_t lacks_a = lacks_[a];
-      const std::int64_t lacks_b = lacks_[b];
-      return lacks_a != lacks_b ? lacks_a > lacks_b : a < b;
+    const std::span<std::size_t> last = std::span(last_).first(of_range);
+    std::ranges::sort(last, [this, by](std::size_t a, std::size_t b) {
+      return lacks_[a] != lacks_[b] ? by * lacks_[a] > by * lacks_[b] : a < b;
     });
     const auto of_last = static_cast<std::size_t>(taken - end.above);
-    by_position |= of_last < last_.size() && lacks_[last_[of_last - 1]] == lacks_[last_[of_last]];
-    for (std::size_t i = 0; i < of_last; ++i) parts[last_[i]] += by;
+    by_position |= of_last < last.size() && lacks_[last[of_last - 1]] == lacks_[last[of_last]];
+    for (const std::size_t i : last.first(of_last)) parts[i] += by;
     left -= by * taken;
+    if (left != 0) {
+      for (std::size_t i = 0; i < count; ++i) lacks_[i] = to_millionths(weights[i] * scale - real(parts[i]));
+    }
   }
   return by_position;
 }

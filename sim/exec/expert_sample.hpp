@@ -19,6 +19,22 @@ namespace spillway {
 
 /// base^exponent for base in [0, 1], exponent >= 0; the same bits on every machine.
 [[nodiscard]] double portable_power(double base, double exponent);
+/// A number whose powers are wanted again and again.
+struct PowerBase {
+  double base = 0.0;
+  double log = 0.0;  // portable_log; 0 where base is 0
+  [[nodiscard]] static PowerBase of(double base);
+};
+/// portable_power(bases[i].base, exponents[i]) of each, several times as fast. Exponents > 0. An object for its memory.
+class PortablePowers {
+ public:
+  /// Valid until the next call.
+  std::span<const double> operator()(std::span<const PowerBase> bases, std::span<const double> exponents);
+
+ private:
+  std::vector<double> powers_;
+  std::vector<std::int32_t> whole_;  // exponents, and 0 in place of those that are not whole
+};
 
 /// One in 32.32 fixed point.
 inline constexpr std::int64_t kFixedOne = std::int64_t{1} << 32;

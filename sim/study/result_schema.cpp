@@ -19,6 +19,7 @@
 #include "sim/metrics/metrics.hpp"
 #include "sim/study/parameter_table.hpp"
 #include "sim/study/result_version.hpp"
+#include "sim/study/robustness.hpp"
 
 namespace spillway {
 namespace {
