@@ -6,9 +6,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <limits>
-#include <numeric>
 #include <optional>
 #include <span>
 #include <utility>
@@ -56,21 +54,18 @@ class ExpertShares {
       row.shares.resize(static_cast<std::size_t>(experts));
       row.position.resize(row.shares.size());
       row.order.resize(row.shares.size());
-      std::iota(row.order.begin(), row.order.end(), std::uint16_t{0});
     }
     change([&](std::int32_t layer, std::span<double> shares) {
       for (std::int32_t e = 0; e < experts; ++e) shares[static_cast<std::size_t>(e)] = share(layer, e);
     });
   }
-  /// Other shares: `fill(layer, shares)` writes those of a row, by expert. O(layers * experts) where few experts change
-  /// places, else as above.
+  /// Other shares: `fill(layer, shares)` writes those of a row, by expert. As above.
   template <class Fill>
   void change(const Fill& fill) {
     for (std::size_t l = 0; l < rows_.size(); ++l) {
       Row& row = rows_[l];
       fill(static_cast<std::int32_t>(l), std::span(row.shares));
       sort(row);
-      for (std::size_t i = 0; i < row.order.size(); ++i) row.position[row.order[i]] = static_cast<std::uint16_t>(i);
     }
   }
   struct Row {
@@ -82,26 +77,18 @@ class ExpertShares {
 
  private:
   /// The largest share first; of equal ones, the expert with the lowest number.
-  static void sort(Row& row) {
-    const auto before = [&row](std::uint16_t a, std::uint16_t b) {
-      return row.shares[a] != row.shares[b] ? row.shares[a] > row.shares[b] : a < b;
-    };
-    // Step by step from the order so far, unless that takes many steps.
-    constexpr std::size_t kSteps = 8;  // for each expert
-    std::size_t steps = kSteps * row.order.size();
-    for (std::size_t i = 1; i < row.order.size(); ++i) {
-      const std::uint16_t expert = row.order[i];
-      std::size_t place = i;
-      for (; place > 0 && before(expert, row.order[place - 1]); --place) row.order[place] = row.order[place - 1];
-      row.order[place] = expert;
-      if (i - place > steps) {
-        std::ranges::sort(row.order, before);
-        return;
-      }
-      steps -= i - place;
+  void sort(Row& row) {
+    sorted_.clear();
+    for (const double share : row.shares) sorted_.emplace_back(-share, static_cast<std::uint16_t>(sorted_.size()));
+    std::ranges::sort(sorted_);
+    for (std::size_t i = 0; i < sorted_.size(); ++i) {
+      const std::uint16_t expert = sorted_[i].second;
+      row.order[i] = expert;
+      row.position[expert] = static_cast<std::uint16_t>(i);
     }
   }
 
+  std::vector<std::pair<double, std::uint16_t>> sorted_;  // kept for its memory
   std::vector<Row> rows_;
 };
 

@@ -277,31 +277,29 @@ void ExpertDraw::draw(Layer& layer, std::int32_t number) {
 std::int64_t ExpertDraw::change_chances(const Layer& layer, Base& base) {
   const Ranks& rank = ranks(layer);
   changed_.clear();
-  raised_.clear();
   std::int64_t more = 0;
   const auto becomes = [&](std::size_t r, std::int64_t d) {
     more += d - base.d[r];
     change(base, r, d);
   };
+  const std::size_t known = layer.before.size();
+  again_.resize(known);
+  ratios_.resize(known);
+  counts_.resize(known);
+  std::size_t others = 0;  // whose m is not 1
   for (const Before& one : layer.before) {
     const std::size_t r = rank[index(one.expert)];
     if (one.m == 1.0) {
       becomes(r, base.again[r]);
-    } else {
-      raised_.push_back(r);
+      continue;
     }
+    again_[others] = r;
+    ratios_[others] = base.ratio[r];
+    counts_[others++] = one.m;
   }
-  if (raised_.empty()) return more;
-  ratios_.resize(raised_.size());
-  counts_.clear();
-  for (const Before& one : layer.before) {
-    if (one.m != 1.0) counts_.push_back(one.m);
-  }
-  for (std::size_t i = 0; i < raised_.size(); ++i) ratios_[i] = base.ratio[raised_[i]];
-  const std::span<const double> powers = powers_(ratios_, counts_);
-  for (std::size_t i = 0; i < raised_.size(); ++i) {
-    becomes(raised_[i], chance(base, raised_[i], counts_[i], powers[i]));
-  }
+  const std::span<const double> powers =
+      powers_(std::span(ratios_).first(others), std::span<const double>(counts_).first(others));
+  for (std::size_t i = 0; i < others; ++i) becomes(again_[i], chance(base, again_[i], counts_[i], powers[i]));
   return more;
 }
 

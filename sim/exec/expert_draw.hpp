@@ -186,7 +186,7 @@ class ExpertDraw final : public ExpertActivation {
   std::vector<std::uint64_t> bits_;                            // one for each expert; 0 between two calls
   std::vector<std::pair<std::size_t, std::int64_t>> changed_;  // ranks, and d before
   std::vector<double> before_;                                 // m of each expert drawn
-  std::vector<std::size_t> raised_;                            // ranks of experts in use before, and of each:
+  std::vector<std::size_t> again_;                             // ranks of experts in use before, and of each:
   std::vector<PowerBase> ratios_;
   std::vector<double> counts_;  // m
   PortablePowers powers_;

@@ -79,7 +79,7 @@ std::span<const double> PortablePowers::operator()(std::span<const PowerBase> ba
   for (std::size_t i = 0; i < count; ++i) {
     const auto whole = static_cast<std::int32_t>(std::min(exponents[i], kMostWholePower));
     const bool is_whole = real(whole) == exponents[i];
-    whole_[i] = is_whole ? whole : 0;
+    whole_[i] = is_whole ? whole : -1;
     any |= is_whole;
     all &= is_whole;
   }
@@ -89,7 +89,7 @@ std::span<const double> PortablePowers::operator()(std::span<const PowerBase> ba
     for (std::size_t i = 0; i < count; ++i) powers_[i] = bases[i].base > 0.0 ? powers_[i] : 0.0;
   }
   for (std::size_t i = 0; any && i < count; ++i) {
-    if (whole_[i] > 0) powers_[i] = whole_power(bases[i].base, whole_[i]);
+    if (whole_[i] >= 0) powers_[i] = whole_power(bases[i].base, whole_[i]);
   }
   return powers_;
 }

@@ -25,7 +25,7 @@ struct PowerBase {
   double log = 0.0;  // portable_log; 0 where base is 0
   [[nodiscard]] static PowerBase of(double base);
 };
-/// portable_power(bases[i].base, exponents[i]) of each, several times as fast. Exponents > 0. An object for its memory.
+/// portable_power(bases[i].base, exponents[i]) of each, several times as fast. An object for its memory.
 class PortablePowers {
  public:
   /// Valid until the next call.
@@ -33,7 +33,7 @@ class PortablePowers {
 
  private:
   std::vector<double> powers_;
-  std::vector<std::int32_t> whole_;  // exponents, and 0 in place of those that are not whole
+  std::vector<std::int32_t> whole_;  // exponents, and -1 in place of those that are not whole
 };
 
 /// One in 32.32 fixed point.

@@ -92,6 +92,35 @@ TEST(ExpertDraw, LargestRemainderKeepsItsBounds) {
   EXPECT_THAT(parts, ElementsAre(2, 2, 1, 1));
 }
 
+// The same bits as one by one: whole exponents, others, both, and those that take a power to 0 or out of the range in
+// which several are computed at once.
+TEST(ExpertDraw, PowersOfManyAreThoseOfEach) {
+  RandomStream random(25, 0, "powers of many");
+  PortablePowers powers_of;
+  for (const double share_of_whole : {0.0, 0.5, 1.0}) {
+    std::vector<PowerBase> bases;
+    std::vector<double> exponents;
+    for (std::int32_t i = 0; i < 500; ++i) {
+      bases.push_back(PowerBase::of(i % 50 == 0 ? 0.0 : i % 50 == 1 ? 1.0 : random.uniform()));
+      const bool whole = random.uniform() < share_of_whole;
+      exponents.push_back(whole ? std::floor(300.0 * random.uniform()) : 0.01 + 20.0 * random.uniform());
+    }
+    for (const double exponent : {0.0, 1048576.0, 1048577.0, 1e9, 5000.5}) {
+      bases.push_back(PowerBase::of(0.9999));
+      exponents.push_back(exponent);
+    }
+    bases.push_back(PowerBase::of(0.0));
+    exponents.push_back(0.0);
+    bases.push_back(PowerBase::of(1e-300));  // to 1e-600
+    exponents.push_back(2.000001);
+    const std::span<const double> powers = powers_of(bases, exponents);
+    ASSERT_EQ(powers.size(), bases.size());
+    for (std::size_t i = 0; i < bases.size(); ++i) {
+      ASSERT_EQ(powers[i], portable_power(bases[i].base, exponents[i])) << bases[i].base << " " << exponents[i];
+    }
+  }
+}
+
 /// Up to three points; in a third of the cases none.
 std::vector<HitCurve::Point> random_curve(std::int32_t experts, RandomStream& random) {
   std::vector<HitCurve::Point> points;

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <limits>
 #include <set>
+#include <vector>
 
 namespace spillway {
 namespace {
@@ -224,6 +225,28 @@ TEST(PortableExp, HandlesTheEdges) {
   EXPECT_EQ(portable_exp(-746.0), 0.0);
   EXPECT_EQ(portable_exp(-745.0), std::numeric_limits<double>::denorm_min());
   EXPECT_TRUE(std::isnan(portable_exp(std::numeric_limits<double>::quiet_NaN())));
+}
+
+// The same bits as one by one: for common numbers, which are computed several at once, and for others among them.
+TEST(PortableExp, OfManyIsThatOfEach) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  RandomStream random(3, 0, "exp of many");
+  for (const double limit : {1.0, 700.0, 745.0}) {
+    std::vector<double> numbers{-limit, limit, 0.0, -0.0, 0.5 * limit};
+    while (numbers.size() < 1001) numbers.push_back((2.0 * random.uniform() - 1.0) * limit);
+    std::vector<double> all = numbers;
+    portable_exp(all);
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      ASSERT_EQ(std::bit_cast<std::uint64_t>(all[i]), std::bit_cast<std::uint64_t>(portable_exp(numbers[i])))
+          << numbers[i];
+    }
+  }
+  std::vector<double> all{-kInfinity, 1.0, std::numeric_limits<double>::quiet_NaN(), kInfinity};
+  portable_exp(all);
+  EXPECT_EQ(all[0], 0.0);
+  EXPECT_EQ(all[1], portable_exp(1.0));
+  EXPECT_TRUE(std::isnan(all[2]));
+  EXPECT_EQ(all[3], kInfinity);
 }
 
 }  // namespace
