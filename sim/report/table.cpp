@@ -472,15 +472,20 @@ class Table {
   }
 
   void streaming() {
-    std::string text = fmt::format("expansion mean {}, peak {}, at the end {}; compute waits {} of the time",
-                                   show("mean_expansion_ratio"), show("peak_expansion_ratio"),
-                                   show("final_expansion_ratio"), show("layer_stall_fraction", percent));
-    text += fmt::format("; links busy {} in, {} out", show("h2d_link_fraction", percent),
-                        show("d2h_link_fraction", percent));
     const auto has = [&](const std::string& name) {
       const Metric* metric = run_.find(name);
       return metric != nullptr && metric->value;
     };
+    std::string text;
+    // Experts are placed beside KV of a fixed size, unless another part streams that.
+    const Metric* expansion = run_.find("peak_expansion_ratio");
+    const bool expands = expansion != nullptr && expansion->value.value_or(0.0) > 1.0;
+    if (expands || !(has("expert_hit_fraction") || has(std::string(kWeightsPrefix) + "expert_hit_fraction"))) {
+      text = fmt::format("expansion mean {}, peak {}, at the end {}; ", show("mean_expansion_ratio"),
+                         show("peak_expansion_ratio"), show("final_expansion_ratio"));
+    }
+    text += fmt::format("compute waits {} of the time; links busy {} in, {} out", show("layer_stall_fraction", percent),
+                        show("h2d_link_fraction", percent), show("d2h_link_fraction", percent));
     const Metric* attention = run_.find("cpu_attention_time_fraction");
     if (attention != nullptr && attention->value.value_or(0.0) > 0.0) {
       text += fmt::format("; GPU waits for attention on the CPU {} of the time", percent(*attention->value));

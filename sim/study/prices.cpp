@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "hwmodels/catalog.hpp"
+#include "hwmodels/external_names.hpp"
 #include "sim/config/names.hpp"
 #include "sim/core/printable.hpp"
 #include "sim/core/text.hpp"
@@ -119,8 +120,9 @@ class PriceFile {
       complain(fmt::format("\"{}\" is not a date such as 2026-11-01", brief(texts[1])), pointer + "/date");
     }
     if (problems_.size() > before) return;
-    const std::string full = match_name(texts[0], hwmodels::hardware_names(), Abbreviations::allowed).name;
-    ListedPrice listed{full.empty() ? texts[0] : full, value, texts[1], texts[2]};
+    std::string full = match_name(texts[0], hwmodels::hardware_names(), Abbreviations::allowed).name;
+    if (full.empty()) full = hwmodels::gpu_of_device(texts[0]).value_or(texts[0]);
+    ListedPrice listed{full, value, texts[1], texts[2]};
     const bool twice = std::ranges::any_of(prices_, [&](const ListedPrice& other) {
       return other.hardware == listed.hardware && other.date == listed.date;
     });

@@ -77,35 +77,36 @@ void for_each_include(const Sources& sources, Check check) {
 /// sim/core/units.hpp -> sim/units
 std::string stem(const std::string& path) { return path.substr(0, path.rfind('.')); }
 
-/// The rooms of sim/ in the order of the data flow: each may include the rooms before it. core/ has two floors: basics
-/// for all rooms (units, errors, text), and the vocabulary of a simulation (events, random streams, requests).
-const std::vector<std::string> kRooms{"base",    "io",     "vocabulary", "api",    "config", "kv",    "exec",
-                                      "metrics", "engine", "study",      "report", "cli",    "python"};
+/// The folders of sim/ in the order of the data flow: each may include the folders before it. core/ has two levels:
+/// basics for all folders (units, errors, text), and the vocabulary of a simulation (events, random streams, requests).
+const std::vector<std::string> kFolders{"base",    "io",     "vocabulary", "api",    "config", "kv",    "exec",
+                                        "metrics", "engine", "study",      "report", "cli",    "python"};
 
-std::string room_of(const std::string& path) {
+std::string folder_of(const std::string& path) {
   const std::set<std::string> vocabulary{"sim/core/event_queue", "sim/core/random", "sim/core/request",
                                          "sim/core/quantile_sketch"};
   std::string folder = path.substr(0, path.find('/'));
   if (folder != "sim") return folder;
-  std::string room = path.substr(4, path.find('/', 4) - 4);
-  if (room == "core") return vocabulary.contains(stem(path)) ? "vocabulary" : "base";
-  return room;
+  std::string below_sim = path.substr(4, path.find('/', 4) - 4);
+  if (below_sim == "core") return vocabulary.contains(stem(path)) ? "vocabulary" : "base";
+  return below_sim;
 }
 
-/// policies, hwmodels and traces stand beside the engine: they see sim/api and below; studies and later rooms see them.
+/// policies, hwmodels and traces stand beside the engine: they see sim/api and below; studies and later folders see
+/// them.
 bool may_include(const std::string& file, const std::string& target) {
   const std::set<std::string> siblings{"policies", "hwmodels", "traces"};
-  const std::string from = room_of(file);
-  const std::string to = room_of(target);
+  const std::string from = folder_of(file);
+  const std::string to = folder_of(target);
   if (from == to) return true;
-  const auto floor = [](const std::string& room) {
-    return std::find(kRooms.begin(), kRooms.end(), room) - kRooms.begin();
+  const auto level = [](const std::string& folder) {
+    return std::find(kFolders.begin(), kFolders.end(), folder) - kFolders.begin();
   };
-  const auto api = floor("api");
-  const auto study = floor("study");
-  if (siblings.contains(from)) return floor(to) <= api;
-  if (siblings.contains(to)) return floor(from) >= study;
-  return floor(to) < floor(from);
+  const auto api = level("api");
+  const auto study = level("study");
+  if (siblings.contains(from)) return level(to) <= api;
+  if (siblings.contains(to)) return level(from) >= study;
+  return level(to) < level(from);
 }
 
 TEST(Dependencies, RuleItself_AllowsDownwardOnly) {
@@ -130,7 +131,8 @@ TEST(Dependencies, RuleItself_AllowsDownwardOnly) {
 TEST(Dependencies, EveryFileOfSim_StandsInAKnownRoom) {
   for (const auto& [file, lines] : library()) {
     if (!file.starts_with("sim/")) continue;
-    EXPECT_NE(std::find(kRooms.begin(), kRooms.end(), room_of(file)), kRooms.end()) << file << " has no room";
+    EXPECT_NE(std::find(kFolders.begin(), kFolders.end(), folder_of(file)), kFolders.end())
+        << file << " is in no known folder";
   }
 }
 
@@ -138,7 +140,7 @@ TEST(Dependencies, Includes_RunOneWay) {
   ASSERT_GT(library().size(), 10U) << "no sources below " << kRoot;
   for_each_include(library(), [](const std::string& file, const SourceLine& line, const std::string& target) {
     EXPECT_TRUE(may_include(file, target))
-        << at(file, line) << ": " << room_of(file) << " includes " << target << " (" << room_of(target) << ")";
+        << at(file, line) << ": " << folder_of(file) << " includes " << target << " (" << folder_of(target) << ")";
   });
 }
 
@@ -200,10 +202,10 @@ TEST(Dependencies, PlainModels_ShareNothingWithThePoliciesThatTheyModel) {
 /// machine is planned for): nothing that predicts. `validate` predicts, with the executor, the models that a profile
 /// is fitted to and the layer rules that the policies run.
 bool calibration_may_include(const std::string& file, const std::string& target) {
-  const bool measuring = room_of(target) == "base" || room_of(target) == "io" || stem(target) == "hwmodels/catalog";
+  const bool measuring = folder_of(target) == "base" || folder_of(target) == "io" || stem(target) == "hwmodels/catalog";
   if (!file.starts_with("cuda_calibrate/validate/")) return measuring;
   const std::set<std::string> rules{"policies/parts/layer_swap", "policies/parts/weight_stream"};
-  return measuring || room_of(target) == "api" || room_of(target) == "exec" || room_of(target) == "hwmodels" ||
+  return measuring || folder_of(target) == "api" || folder_of(target) == "exec" || folder_of(target) == "hwmodels" ||
          rules.contains(stem(target));
 }
 

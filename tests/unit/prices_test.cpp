@@ -80,6 +80,14 @@ TEST(Prices, TheLatestPriceOfTheServerOrElseOfItsGpuCounts) {
   EXPECT_THROW(static_cast<void>(of("a10-24gb", "a10-24gb")), DataError);
 }
 
+TEST(Prices, AGpuMayBeNamedAsItsDriverDoes) {
+  const TempFile file(R"({"prices": [
+    {"hardware": "NVIDIA H100 80GB HBM3", "price_per_hour": 2.5, "date": "2026-01-02", "source": "smi"}]})",
+                      ".json");
+  const std::optional<Price> found = read_prices(price(file.path()), "h100-80gb-sxm", "h100-80gb-sxm").price;
+  EXPECT_EQ(found.value().per_gpu_hour, 2.5);
+}
+
 std::string problems_of(const std::string& content) {
   const TempFile file(content, ".json");
   try {
