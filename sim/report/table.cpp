@@ -477,12 +477,14 @@ class Table {
       return metric != nullptr && metric->value;
     };
     std::string text;
-    // Experts are placed beside KV of a fixed size, unless another part streams that.
-    const Metric* expansion = run_.find("peak_expansion_ratio");
-    const bool expands = expansion != nullptr && expansion->value.value_or(0.0) > 1.0;
-    if (expands || !(has("expert_hit_fraction") || has(std::string(kWeightsPrefix) + "expert_hit_fraction"))) {
-      text = fmt::format("expansion mean {}, peak {}, at the end {}; ", show("mean_expansion_ratio"),
-                         show("peak_expansion_ratio"), show("final_expansion_ratio"));
+    // It has no value where the weights do not fit without being streamed, and for most policies one value.
+    if (has("mean_expansion_ratio")) {
+      const std::string mean = show("mean_expansion_ratio");
+      const std::string peak = show("peak_expansion_ratio");
+      const std::string last = show("final_expansion_ratio");
+      text = mean == peak && peak == last
+                 ? fmt::format("expansion {}; ", mean)
+                 : fmt::format("expansion mean {}, peak {}, at the end {}; ", mean, peak, last);
     }
     text += fmt::format("compute waits {} of the time; links busy {} in, {} out", show("layer_stall_fraction", percent),
                         show("h2d_link_fraction", percent), show("d2h_link_fraction", percent));

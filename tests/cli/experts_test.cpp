@@ -51,18 +51,6 @@ class Experts : public test::CliTest {
   static double tpot(const json& result) { return result["metrics"]["p50_tpot_ms"]["value"].get<double>(); }
 };
 
-// KV beside experts does not grow; that of pie does.
-TEST_F(Experts, TheTableNamesAnExpansionWhereKvGrows) {
-  const std::string fixed = unbroken(spillway(small("run", {"policy.slots=32"})).out);
-  EXPECT_THAT(fixed, HasSubstr("\nStreaming    compute waits "));
-  EXPECT_THAT(fixed, HasSubstr("of the experts in use "));
-  const std::string grows = unbroken(
-      spillway(small("run", {"policy.weights=expert-cache", "policy.weights.slots=32", "policy.expansion=1.2"}, "pie"))
-          .out);
-  EXPECT_THAT(grows, HasSubstr("\nStreaming    expansion mean 1.2, peak 1.2"));
-  EXPECT_THAT(grows, HasSubstr("of the experts in use "));
-}
-
 // Half and twice are what runs with these localities give.
 TEST_F(Experts, RunShowsHalfAndTwiceTheLocality) {
   const json result = run({"policy.slots=32"});

@@ -1,6 +1,7 @@
 // Policies that stream layers, from the command line: reported figures, refused settings, and probes of experiments.
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -15,6 +16,7 @@ using nlohmann::json;
 using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
+using testing::StartsWith;
 
 class LayerStreaming : public CliTest {
  protected:
@@ -117,6 +119,23 @@ TEST_F(LayerStreaming, TheTableHasALineForLayersAndOneForStreaming) {
                              "workload.trace=sharegpt", "workload.output_tokens=4"});
   ASSERT_EQ(run.code, 0) << run.err;
   EXPECT_THAT(run.out, AllOf(HasSubstr("\nLayers "), HasSubstr("\nStreaming "), HasSubstr("on the host")));
+}
+
+// 671 billion weights of a byte fit no GPU, so there is nothing to compare with. 8 of 48 layers on the host: 48 / 40.
+// Pie begins without an expansion and grows where memory is short.
+TEST_F(LayerStreaming, TheTableNamesAnExpansionOnceUnlessItChanges) {
+  const auto streaming = [&](std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), {"run", "workload.requests=40", "workload.output_tokens=20"});
+    const auto run = spillway(arguments);
+    EXPECT_EQ(run.code, 0) << run.err;
+    return run.out.substr(std::min(run.out.size(), run.out.find("\nStreaming ")));
+  };
+  EXPECT_THAT(streaming({"policy=llama-cpp-moe", "model=deepseek-v3", "hardware=hgx-b200-8"}),
+              StartsWith("\nStreaming    compute waits "));
+  EXPECT_THAT(streaming({"policy=pie", "policy.expansion=1.2", "model=opt-30b", "hardware=hgx-h100-8"}),
+              StartsWith("\nStreaming    expansion 1.20; compute waits "));
+  EXPECT_THAT(streaming({"policy=pie", "model=opt-30b", "hardware=gh200-1", "memory.gpu_kv=2GB", "workload.rate=20"}),
+              StartsWith("\nStreaming    expansion mean "));
 }
 
 // Select-N fills its record with batches far beyond the measured range. The run itself has 20 prompts of 100 tokens, so
