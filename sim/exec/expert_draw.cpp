@@ -257,7 +257,19 @@ void ExpertDraw::draw(Layer& layer, std::int32_t number) {
   std::int64_t sum = base.sum;
   if (decodes_ == 0 && all_in_use(sum) && use_all(layer, base)) return;
   layer.all_used_for = -1;
-  sum += change_chances(layer, base);
+  // Experts that were in use before have another chance than the base says.
+  changed_.clear();
+  bool others = false;
+  for (const Before& one : layer.before) {
+    if (one.m != 1.0) {
+      others = true;
+      continue;
+    }
+    const std::size_t r = rank[index(one.expert)];
+    sum += base.again[r] - base.d[r];
+    change(base, r, base.again[r]);
+  }
+  if (others) sum += change_others(layer, base);
   if (all_in_use(sum)) {
     drawn_.resize(index(choice_.count));
     std::iota(drawn_.begin(), drawn_.end(), 0);
@@ -274,32 +286,25 @@ void ExpertDraw::draw(Layer& layer, std::int32_t number) {
   remember(layer, base);
 }
 
-std::int64_t ExpertDraw::change_chances(const Layer& layer, Base& base) {
+std::int64_t ExpertDraw::change_others(const Layer& layer, Base& base) {
   const Ranks& rank = ranks(layer);
-  changed_.clear();
+  again_.clear();
+  ratios_.clear();
+  counts_.clear();
+  for (const Before& one : layer.before) {
+    if (one.m == 1.0) continue;
+    again_.push_back(rank[index(one.expert)]);
+    ratios_.push_back(base.ratio[again_.back()]);
+    counts_.push_back(one.m);
+  }
+  const std::span<const double> powers = powers_(ratios_, counts_);
   std::int64_t more = 0;
-  const auto becomes = [&](std::size_t r, std::int64_t d) {
+  for (std::size_t i = 0; i < again_.size(); ++i) {
+    const std::size_t r = again_[i];
+    const std::int64_t d = chance(base, r, counts_[i], powers[i]);
     more += d - base.d[r];
     change(base, r, d);
-  };
-  const std::size_t known = layer.before.size();
-  again_.resize(known);
-  ratios_.resize(known);
-  counts_.resize(known);
-  std::size_t others = 0;  // whose m is not 1
-  for (const Before& one : layer.before) {
-    const std::size_t r = rank[index(one.expert)];
-    if (one.m == 1.0) {
-      becomes(r, base.again[r]);
-      continue;
-    }
-    again_[others] = r;
-    ratios_[others] = base.ratio[r];
-    counts_[others++] = one.m;
   }
-  const std::span<const double> powers =
-      powers_(std::span(ratios_).first(others), std::span<const double>(counts_).first(others));
-  for (std::size_t i = 0; i < others; ++i) becomes(again_[i], chance(base, again_[i], counts_[i], powers[i]));
   return more;
 }
 

@@ -157,8 +157,8 @@ class ExpertDraw final : public ExpertActivation {
   void prepare(Base& base) const;
   /// d of an expert of this rank, given its ratio to the power of m.
   [[nodiscard]] std::int64_t chance(const Base& base, std::size_t rank, double m, double power) const;
-  /// Experts that were in use before have another chance than the base says. Returns by how much the sum of d grows.
-  std::int64_t change_chances(const Layer& layer, Base& base);
+  /// Experts of which an m other than 1 was in use before get their chance. Returns by how much the sum of d grows.
+  std::int64_t change_others(const Layer& layer, Base& base);
   /// mu of the tokens that decode; of the others it is T_n pi.
   [[nodiscard]] double expected_decodes(double pi, double m) const;
   void share_tokens(Layer& layer, const Base& base);
