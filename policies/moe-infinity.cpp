@@ -108,21 +108,17 @@ class MoeInfinity final : public ExpertLayers {
     std::optional<ExpertShares>& stored = stored_[static_cast<std::size_t>(kind)];
     if (!stored) {
       stored.emplace(layers_, experts().count, [&](std::int32_t layer, std::int32_t expert) {
-        return rounded(activation().popularity_in(kind, layer, expert) / experts().top_k);
+        return to_billionths(activation().popularity_in(kind, layer, expert) / experts().top_k);
       });
     }
     return *stored;
   }
-  /// To a billionth, halves up: equal shares are equal on every machine.
-  static double rounded(double share) {
-    const double billionths = share * 1e9;
-    const double whole = static_cast<std::int32_t>(billionths + 0.5);
-    return (whole - billionths > 0.5 ? whole - 1.0 : whole) * 1e-9;
-  }
   /// What the iteration's requests use, if each is mistaken for one of a kind that is so many further on.
+  /// O(layers * experts * (kinds + log experts)).
   void change_shares(ExpertShares& mixed, std::int32_t mistaken) {
     const std::int32_t patterns = activation().patterns();
     if (popularity_.empty()) {
+      popularity_.reserve(static_cast<std::size_t>(patterns) * state_.size());
       for (std::int32_t kind = 0; kind < patterns; ++kind) {
         for (std::int32_t layer = 0; layer < layers_; ++layer) {
           for (std::int32_t expert = 0; expert < experts().count; ++expert) {
@@ -135,13 +131,13 @@ class MoeInfinity final : public ExpertLayers {
       std::ranges::fill(shares, 0.0);
       for (std::int32_t kind = 0; kind < patterns; ++kind) {
         const double share = shares_[static_cast<std::size_t>(kind)];
-        if (share == 0.0) continue;
+        if (!(share > 0.0)) continue;
         const double* const popular =
             &popularity_[static_cast<std::size_t>((kind + mistaken) % patterns) * state_.size() + at({layer, 0})];
         for (std::size_t e = 0; e < shares.size(); ++e) shares[e] += share * popular[e];
       }
       const double top_k = experts().top_k;
-      for (double& share : shares) share = rounded(share / top_k);
+      for (double& share : shares) share = to_billionths(share / top_k);
     });
   }
   [[nodiscard]] ExpertMatrix& matrix() { return running_ + 1 >= matched_ ? right_ : wrong_; }

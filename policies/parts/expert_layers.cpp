@@ -179,7 +179,8 @@ ExpertLayers::Piece ExpertLayers::on_gpu(std::int64_t experts, std::int64_t rows
   return {.time = round_seconds(seconds), .arithmetic = arithmetic};
 }
 
-const ExpertLayers::Piece& ExpertLayers::one_on_gpu(std::int64_t rows) {
+ExpertLayers::Piece ExpertLayers::one_on_gpu(std::int64_t rows) {
+  if (rows > kMostKept) return on_gpu(1, rows);
   const auto at = static_cast<std::size_t>(rows);
   if (at >= one_on_gpu_.size()) one_on_gpu_.resize(at + 1);
   std::optional<Piece>& piece = one_on_gpu_[at];

@@ -153,8 +153,9 @@ class ExpertLayers : public LayerPolicy, protected LayerRule {
   };
   void call_cpu(CopySink& sink, std::int64_t experts, Duration time, bool sends);
   [[nodiscard]] Piece on_gpu(std::int64_t experts, std::int64_t rows) const;
-  /// The same of one expert. O(1), without arithmetic for numbers of rows as before.
-  [[nodiscard]] const Piece& one_on_gpu(std::int64_t rows);
+  /// on_gpu(1, rows), kept for the next call with as many rows. Amortised O(1).
+  [[nodiscard]] Piece one_on_gpu(std::int64_t rows);
+  static constexpr std::int64_t kMostKept = 4096;  // rows
 
   struct CpuCall {
     bool sends = true;

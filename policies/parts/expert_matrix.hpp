@@ -43,6 +43,13 @@ struct LayerExpert {
   return keep_priority(share, keep_factor(layer, layers));
 }
 
+/// A share, 0 to 1, to a billionth, halves up: shares that are equal but for the rounding on their way are equal.
+[[nodiscard]] constexpr double to_billionths(double share) {
+  const double billionths = share * 1e9;
+  const double whole = static_cast<std::int32_t>(billionths);
+  return (billionths - whole >= 0.5 ? whole + 1.0 : whole) * 1e-9;
+}
+
 /// Shares of every expert, each row adding up to 1, and the experts of each row by their share, the largest first.
 class ExpertShares {
  public:
@@ -59,7 +66,8 @@ class ExpertShares {
       for (std::int32_t e = 0; e < experts; ++e) shares[static_cast<std::size_t>(e)] = share(layer, e);
     });
   }
-  /// Other shares: `fill(layer, shares)` writes those of a row, by expert. As above.
+  /// Replaces all shares: `fill(layer, row)` must write every element of `row`, by expert. A matrix that uses them
+  /// needs ExpertMatrix::set() before any other call. O(layers * experts * log experts).
   template <class Fill>
   void change(const Fill& fill) {
     for (std::size_t l = 0; l < rows_.size(); ++l) {

@@ -93,16 +93,16 @@ class LayerSlots {
  private:
   [[nodiscard]] const ExpertSlots& of(std::int32_t layer) const { return layers_[static_cast<std::size_t>(layer)]; }
   [[nodiscard]] std::optional<std::span<const std::int32_t>> drawn(std::int32_t layer) const {
-    if (!may_have_curve_) return std::nullopt;
+    if (has_curve_ == false) return std::nullopt;
     const auto found = activation_.found(layer, of(layer).slots());
-    may_have_curve_ = found.has_value();
+    has_curve_ = found.has_value();
     return found;
   }
 
   ExpertActivation& activation_;
   std::int32_t experts_;
   std::vector<ExpertSlots> layers_;
-  mutable bool may_have_curve_ = true;  // until the activation has answered that there is none
+  mutable std::optional<bool> has_curve_;  // constant in a run; empty: nobody has asked
 };
 
 }  // namespace spillway

@@ -41,8 +41,8 @@ class ExpertActivation {
   [[nodiscard]] virtual std::span<const std::int32_t> predicted(std::int32_t layer, std::int32_t count) = 0;
   /// With a measured hit curve (experts.hit_curve): which of the experts in use are in the layer's `slots` slots, by
   /// ascending number. A policy may ask at the gate, and before it whether an expert that was predicted is there.
-  /// Empty: there is no curve, and the policy keeps account of its slots. O(experts) for the first call of a layer in
-  /// an iteration, then O(1).
+  /// Empty: there is no curve, in the whole run, and the policy keeps account of its slots. O(experts) for the first
+  /// call of a layer in an iteration, then O(1).
   [[nodiscard]] virtual std::optional<std::span<const std::int32_t>> found(std::int32_t /*layer*/,
                                                                            std::int32_t /*slots*/) {
     return std::nullopt;

@@ -15,7 +15,7 @@ namespace spillway {
 /// e^x computed in the same way, within 2 ulp (results below the smallest normal number: 1 unit of that number's last
 /// place).
 [[nodiscard]] double portable_exp(double x);
-/// The same of each, in its place; several times as fast for numbers in [-700, 700].
+/// portable_exp of each number, in place, to the same bits. O(n); several times as fast if all are in [-700, 700].
 void portable_exp(std::span<double> numbers);
 
 /// One step of SplitMix64: advances `state` and returns the next output.

@@ -19,10 +19,6 @@ constexpr std::int64_t kSpare = kFixedOne / 2 - kFixedOne / 1'000'000;
 
 std::size_t index(std::int32_t expert) { return static_cast<std::size_t>(expert); }
 
-std::int64_t fixed(double chance) {
-  return static_cast<std::int64_t>(std::min(std::max(chance, 0.0), 1.0) * static_cast<double>(kFixedOne) + 0.5);
-}
-
 std::uint64_t mixed_with(std::uint64_t state, std::uint64_t with) {
   state ^= with * 0x9e3779b97f4a7c15U;
   return split_mix(state);
@@ -223,7 +219,7 @@ std::optional<std::span<const std::int32_t>> ExpertDraw::found(std::int32_t laye
   const auto in_use = std::ssize(used);
   if (in_use == 0) return one.found;
   const std::int64_t share =
-      std::min(fixed(choice_.hit_curve.at(slots, choice_.count)), slots * kFixedOne / std::int64_t{in_use});
+      std::min(to_fixed(choice_.hit_curve.at(slots, choice_.count)), slots * kFixedOne / std::int64_t{in_use});
   found_chance_.assign(used.size(), share);
   const std::uint64_t hash = mixed_with(mixed_with(choice_.seed ^ 0x68697473U, static_cast<std::uint64_t>(iteration_)),
                                         static_cast<std::uint64_t>(layer));
@@ -238,17 +234,6 @@ bool ExpertDraw::all_in_use(std::int64_t sum) const { return choice_.count * kFi
 
 std::uint64_t ExpertDraw::hash_of(std::int32_t layer) const {
   return mixed_with(iteration_hash_, static_cast<std::uint64_t>(layer));
-}
-
-inline double ExpertDraw::expected_decodes(double pi, double m) const {
-  const double q = choice_.locality;
-  return m * (q + (1.0 - q) * pi) + (real(decodes_) - m) * (1.0 - q) * pi;
-}
-
-inline std::int64_t ExpertDraw::chance(const Base& base, std::size_t rank, double m, double power) const {
-  const double idle = base.idle[rank] * power;
-  const double mu = expected_decodes(base.pi[rank], m) + real(fresh_) * base.pi[rank];
-  return fixed(std::min(1.0 - idle, mu));
 }
 
 void ExpertDraw::draw(Layer& layer, std::int32_t number) {
@@ -288,20 +273,20 @@ void ExpertDraw::draw(Layer& layer, std::int32_t number) {
 
 std::int64_t ExpertDraw::change_others(const Layer& layer, Base& base) {
   const Ranks& rank = ranks(layer);
-  again_.clear();
-  ratios_.clear();
-  counts_.clear();
+  other_ranks_.clear();
+  other_ratios_.clear();
+  other_m_.clear();
   for (const Before& one : layer.before) {
     if (one.m == 1.0) continue;
-    again_.push_back(rank[index(one.expert)]);
-    ratios_.push_back(base.ratio[again_.back()]);
-    counts_.push_back(one.m);
+    other_ranks_.push_back(rank[index(one.expert)]);
+    other_ratios_.push_back(base.ratio[other_ranks_.back()]);
+    other_m_.push_back(one.m);
   }
-  const std::span<const double> powers = powers_(ratios_, counts_);
+  const std::span<const double> powers = powers_(other_ratios_, other_m_);
   std::int64_t more = 0;
-  for (std::size_t i = 0; i < again_.size(); ++i) {
-    const std::size_t r = again_[i];
-    const std::int64_t d = chance(base, r, counts_[i], powers[i]);
+  for (std::size_t i = 0; i < other_ranks_.size(); ++i) {
+    const std::size_t r = other_ranks_[i];
+    const std::int64_t d = chance(base, r, other_m_[i], powers[i]);
     more += d - base.d[r];
     change(base, r, d);
   }
@@ -370,7 +355,7 @@ void ExpertDraw::prepare(Base& base) const {
     const double unused = 1.0 - (1.0 - q) * pi;
     const double ratio = unused > 0.0 ? (1.0 - q) * (1.0 - pi) / unused : 0.0;
     base.idle[r] = portable_power(unused, real(decodes_)) * portable_power(1.0 - pi, real(fresh_));
-    base.d[r] = fixed(1.0 - base.idle[r]);
+    base.d[r] = to_fixed(1.0 - base.idle[r]);
     base.sum += base.d[r];
     if (base.ratio[r].base != ratio) base.ratio[r] = PowerBase::of(ratio);
     base.again[r] = chance(base, r, 1.0, ratio);

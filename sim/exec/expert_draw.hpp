@@ -36,6 +36,7 @@
 // is held in 32.32 fixed point while it is summed.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -156,11 +157,18 @@ class ExpertDraw final : public ExpertActivation {
   }
   void prepare(Base& base) const;
   /// d of an expert of this rank, given its ratio to the power of m.
-  [[nodiscard]] std::int64_t chance(const Base& base, std::size_t rank, double m, double power) const;
-  /// Experts of which an m other than 1 was in use before get their chance. Returns by how much the sum of d grows.
+  [[nodiscard]] std::int64_t chance(const Base& base, std::size_t rank, double m, double power) const {
+    const double idle = base.idle[rank] * power;
+    const double mu = expected_decodes(base.pi[rank], m) + real(fresh_) * base.pi[rank];
+    return to_fixed(std::min(1.0 - idle, mu));
+  }
+  /// Sets d of the experts whose m is not 1. Returns the change of the sum of d. O(experts in use before).
   std::int64_t change_others(const Layer& layer, Base& base);
   /// mu of the tokens that decode; of the others it is T_n pi.
-  [[nodiscard]] double expected_decodes(double pi, double m) const;
+  [[nodiscard]] double expected_decodes(double pi, double m) const {
+    const double q = choice_.locality;
+    return m * (q + (1.0 - q) * pi) + (real(decodes_) - m) * (1.0 - q) * pi;
+  }
   void share_tokens(Layer& layer, const Base& base);
   void remember(Layer& layer, const Base& base);
   void sort_drawn();
@@ -186,9 +194,10 @@ class ExpertDraw final : public ExpertActivation {
   std::vector<std::uint64_t> bits_;                            // one for each expert; 0 between two calls
   std::vector<std::pair<std::size_t, std::int64_t>> changed_;  // ranks, and d before
   std::vector<double> before_;                                 // m of each expert drawn
-  std::vector<std::size_t> again_;                             // ranks of experts in use before, and of each:
-  std::vector<PowerBase> ratios_;
-  std::vector<double> counts_;  // m
+  // Of experts whose m is not 1:
+  std::vector<std::size_t> other_ranks_;
+  std::vector<PowerBase> other_ratios_;
+  std::vector<double> other_m_;
   PortablePowers powers_;
   std::vector<double> weights_;
   std::vector<std::int64_t> parts_;

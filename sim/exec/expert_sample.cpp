@@ -34,7 +34,8 @@ std::int64_t to_millionths(double x) {
 class LargestOf {
  public:
   void clear() { counts_.fill(0); }
-  void add(std::int64_t number, bool counts) { counts_[range(number)] += static_cast<std::int32_t>(counts); }
+  /// Without a branch: a number that is not `wanted` counts for nothing.
+  void add(std::int64_t number, bool wanted) { counts_[range(number)] += static_cast<std::int32_t>(wanted); }
   /// The range in which number `taken` of the largest ones lies; how many are above that range.
   struct End {
     std::size_t range = 0;

@@ -4,6 +4,7 @@
 // held in 32.32 fixed point while they are summed.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -25,19 +26,24 @@ struct PowerBase {
   double log = 0.0;  // portable_log; 0 where base is 0
   [[nodiscard]] static PowerBase of(double base);
 };
-/// portable_power(bases[i].base, exponents[i]) of each, several times as fast. An object for its memory.
+/// Many powers at once, several times as fast as one by one. An object, so that calls reuse its memory.
 class PortablePowers {
  public:
-  /// Valid until the next call.
-  std::span<const double> operator()(std::span<const PowerBase> bases, std::span<const double> exponents);
+  /// portable_power(bases[i].base, exponents[i]) for each i, to the same bits. As many bases, in [0, 1], as exponents,
+  /// >= 0. Valid until the next call. O(n).
+  [[nodiscard]] std::span<const double> operator()(std::span<const PowerBase> bases, std::span<const double> exponents);
 
  private:
   std::vector<double> powers_;
-  std::vector<std::int32_t> whole_;  // exponents, and -1 in place of those that are not whole
+  std::vector<std::int32_t> whole_;  // the exponents that are whole; -1 for the others
 };
 
 /// One in 32.32 fixed point.
 inline constexpr std::int64_t kFixedOne = std::int64_t{1} << 32;
+/// A chance, at least 0 and at most 1.
+[[nodiscard]] constexpr std::int64_t to_fixed(double chance) {
+  return static_cast<std::int64_t>(std::min(std::max(chance, 0.0), 1.0) * static_cast<double>(kFixedOne) + 0.5);
+}
 
 /// The order in which a systematic sample visits `count` experts: (step j + first) mod count.
 struct SampleOrder {
@@ -90,7 +96,7 @@ void systematic_sample(std::int32_t count, const Chance& chance, std::int64_t u,
 void systematic_sample(std::span<const std::int64_t> d, std::int64_t u, const SampleOrder& order,
                        std::vector<std::int32_t>& drawn);
 
-/// Shares whole numbers by largest remainder. An object for its memory.
+/// Shares whole numbers by largest remainder. An object, so that calls reuse its memory.
 class LargestRemainder {
  public:
   /// Whole numbers in the proportions of `weights` (> 0), whose sum is `total`, each from 1 to `most`:

@@ -477,7 +477,7 @@ class Table {
       return metric != nullptr && metric->value;
     };
     std::string text;
-    // It has no value where the weights do not fit without being streamed, and for most policies one value.
+    // It has no value where the weights do not fit the GPU. Most policies never change it.
     if (has("mean_expansion_ratio")) {
       const std::string mean = show("mean_expansion_ratio");
       const std::string peak = show("peak_expansion_ratio");

@@ -121,7 +121,8 @@ class PriceFile {
     }
     if (problems_.size() > before) return;
     std::string full = match_name(texts[0], hwmodels::hardware_names(), Abbreviations::allowed).name;
-    if (full.empty()) full = hwmodels::gpu_of_device(texts[0]).value_or(texts[0]);
+    if (full.empty() && texts[0].starts_with("NVIDIA ")) full = hwmodels::gpu_of_device(texts[0]).value_or("");
+    if (full.empty()) full = texts[0];  // of the user's own hardware
     ListedPrice listed{full, value, texts[1], texts[2]};
     const bool twice = std::ranges::any_of(prices_, [&](const ListedPrice& other) {
       return other.hardware == listed.hardware && other.date == listed.date;

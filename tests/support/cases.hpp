@@ -17,8 +17,8 @@ inline constexpr bool kFewerCases = false;
   return kFewerCases ? (count + 19) / 20 : count;
 }
 
-/// What a random test is about must occur in its cases: EXPECT_GT(met, more_than(50)). The release build checks that;
-/// returns -1 under the sanitizers, where a twentieth of the cases runs.
+/// What a random test is about must occur in its cases: EXPECT_GT(met, more_than(50)). Returns `count`, or -1 under the
+/// sanitizers, which run a twentieth of the cases.
 [[nodiscard]] constexpr std::int64_t more_than(std::int64_t count) { return kFewerCases ? -1 : count; }
 
 }  // namespace spillway

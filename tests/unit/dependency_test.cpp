@@ -128,7 +128,7 @@ TEST(Dependencies, RuleItself_AllowsDownwardOnly) {
   EXPECT_FALSE(may_include("sim/cli/simulate/run.cpp", "tests/oracle/naive_engine.hpp"));
 }
 
-TEST(Dependencies, EveryFileOfSim_StandsInAKnownRoom) {
+TEST(Dependencies, EveryFileOfSimIsInAKnownFolder) {
   for (const auto& [file, lines] : library()) {
     if (!file.starts_with("sim/")) continue;
     EXPECT_NE(std::find(kFolders.begin(), kFolders.end(), folder_of(file)), kFolders.end())

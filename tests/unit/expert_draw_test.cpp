@@ -4,8 +4,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <span>
+#include <utility>
 #include <vector>
 
 #include "sim/core/random.hpp"
@@ -92,33 +95,89 @@ TEST(ExpertDraw, LargestRemainderKeepsItsBounds) {
   EXPECT_THAT(parts, ElementsAre(2, 2, 1, 1));
 }
 
-// The same bits as one by one: whole exponents, others, both, and those that take a power to 0 or out of the range in
-// which several are computed at once.
+/// The same with many turns: all that is left goes, one by one in a turn, to the parts that lack most.
+bool plain_remainder(const std::vector<double>& weights, std::int64_t total, std::int64_t most,
+                     std::vector<std::int64_t>& parts) {
+  const double scale = static_cast<double>(total) / std::accumulate(weights.begin(), weights.end(), 0.0);
+  parts.clear();
+  for (const double weight : weights) {
+    parts.push_back(std::clamp<std::int64_t>(static_cast<std::int64_t>(std::floor(weight * scale)), 1, most));
+  }
+  bool by_position = false;
+  for (;;) {
+    const std::int64_t left = total - std::accumulate(parts.begin(), parts.end(), std::int64_t{0});
+    if (left == 0) return by_position;
+    const std::int64_t by = left > 0 ? 1 : -1;
+    std::vector<std::pair<std::int64_t, std::size_t>> lacks;  // the most first
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+      if (parts[i] + by < 1 || parts[i] + by > most) continue;
+      const double lack = weights[i] * scale - static_cast<double>(parts[i]);
+      lacks.emplace_back(-by * static_cast<std::int64_t>(std::floor(lack * 1e6 + 0.5)), i);
+    }
+    std::ranges::sort(lacks);
+    const auto taken = std::min(lacks.size(), static_cast<std::size_t>(std::abs(left)));
+    by_position |= taken < lacks.size() && lacks[taken - 1].first == lacks[taken].first;
+    for (std::size_t i = 0; i < taken; ++i) parts[lacks[i].second] += by;
+  }
+}
+
+TEST(ExpertDraw, LargestRemainderAgreesWithAPlainOne) {
+  RandomStream random(26, 0, "largest remainder");
+  LargestRemainder largest_remainder;
+  std::int64_t by_position = 0;
+  for (std::uint64_t i = 0; i < random_cases(4000); ++i) {
+    const auto below = [&](std::int64_t n) {
+      return static_cast<std::int64_t>(random.next_u64() % static_cast<std::uint64_t>(n));
+    };
+    const std::int64_t size = 1 + below(below(2) == 0 ? 5 : 60);
+    const std::int64_t most = 1 + below(12);
+    const std::int64_t total = size + below(size * (most - 1) + 1);
+    std::vector<double> weights;
+    const bool alike = below(3) == 0;
+    for (std::int64_t e = 0; e < size; ++e) {
+      weights.push_back(alike ? static_cast<double>(1 + below(3)) : std::pow(random.uniform() + 1e-3, 4.0));
+    }
+    std::vector<std::int64_t> parts;
+    std::vector<std::int64_t> plain;
+    const bool tied = largest_remainder(weights, total, most, parts);
+    ASSERT_EQ(tied, plain_remainder(weights, total, most, plain)) << "case " << i;
+    ASSERT_EQ(parts, plain) << "case " << i;
+    by_position += tied ? 1 : 0;
+  }
+  EXPECT_GT(by_position, more_than(200));
+}
+
+/// The same bits as one by one.
+void expect_powers(const std::vector<double>& bases, const std::vector<double>& exponents) {
+  std::vector<PowerBase> of;
+  for (const double base : bases) of.push_back(PowerBase::of(base));
+  PortablePowers powers_of;
+  const std::span<const double> powers = powers_of(of, exponents);
+  ASSERT_EQ(powers.size(), bases.size());
+  for (std::size_t i = 0; i < bases.size(); ++i) {
+    ASSERT_EQ(powers[i], portable_power(bases[i], exponents[i])) << bases[i] << " " << exponents[i];
+  }
+}
+
 TEST(ExpertDraw, PowersOfManyAreThoseOfEach) {
   RandomStream random(25, 0, "powers of many");
-  PortablePowers powers_of;
   for (const double share_of_whole : {0.0, 0.5, 1.0}) {
-    std::vector<PowerBase> bases;
+    std::vector<double> bases;
     std::vector<double> exponents;
+    double smallest = 0.0;  // logarithm, of those that are not whole
     for (std::int32_t i = 0; i < 500; ++i) {
-      bases.push_back(PowerBase::of(i % 50 == 0 ? 0.0 : i % 50 == 1 ? 1.0 : random.uniform()));
+      bases.push_back(i % 50 == 0 ? 0.0 : i % 50 == 1 ? 1.0 : random.uniform());
       const bool whole = random.uniform() < share_of_whole;
       exponents.push_back(whole ? std::floor(300.0 * random.uniform()) : 0.01 + 20.0 * random.uniform());
+      if (!whole && bases.back() > 0.0) smallest = std::min(smallest, exponents.back() * std::log(bases.back()));
     }
-    for (const double exponent : {0.0, 1048576.0, 1048577.0, 1e9, 5000.5}) {
-      bases.push_back(PowerBase::of(0.9999));
-      exponents.push_back(exponent);
-    }
-    bases.push_back(PowerBase::of(0.0));
-    exponents.push_back(0.0);
-    bases.push_back(PowerBase::of(1e-300));  // to 1e-600
-    exponents.push_back(2.000001);
-    const std::span<const double> powers = powers_of(bases, exponents);
-    ASSERT_EQ(powers.size(), bases.size());
-    for (std::size_t i = 0; i < bases.size(); ++i) {
-      ASSERT_EQ(powers[i], portable_power(bases[i].base, exponents[i])) << bases[i].base << " " << exponents[i];
-    }
+    ASSERT_GT(smallest, -700.0) << "all are computed at once";
+    expect_powers(bases, exponents);
   }
+  // Whole exponents that are too large for products, powers of 0, and powers below all numbers, 1e-600.
+  expect_powers({0.9999, 0.9999, 0.9999, 0.9999, 0.0, 0.5, 1e-300}, {1048576.0, 1048577.0, 1e9, 5000.5, 0.0, 0.0, 2.5});
+  expect_powers({0.0, 0.5}, {0.0, 0.0});
+  expect_powers({}, {});
 }
 
 /// Up to three points; in a third of the cases none.

@@ -333,6 +333,19 @@ TEST(MixtralOffloading, ACurveSaysWhatIsThere) {
   EXPECT_EQ(bench.figures().at("prefetched_expert_bytes"), 2000.0);
 }
 
+// Weights of an expert take 1, arithmetic a hundredth for each token: 50 tokens 1, 300 tokens 3, 9,000 tokens 90 and
+// 5,000 tokens 50, the second time as the first.
+TEST(ExpertPolicies, AnExpertTakesTheTimeOfItsTokens) {
+  const ExpertModel times = model(1, 0.0, 5.0);
+  Deployment deployment = small(1, 4, 1, 1.0, 1.0);
+  deployment.experts->gpu_flops = 2.0 * deployment.experts->parameters / (0.01 * kUnit);
+  ExpertBench bench("mixtral-offloading", times, deployment, with({{"policy.slots", std::int64_t{4}}}));
+  for (int iteration = 0; iteration < 2; ++iteration) {
+    bench.routers.used = {{{0, 50}, {1, 300}, {2, 9'000}, {3, 5'000}}};
+    EXPECT_NEAR(units(bench.iterate(14'350)), 1.0 + 3.0 + 90.0 + 50.0, 0.01);
+  }
+}
+
 TEST(ExpertPolicies, SlotsBelowTheActiveExpertsAreRefused) {
   const ExpertModel times = model(1, 0.0, 4.0);
   try {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -20,6 +21,17 @@ using testing::HasSubstr;
 
 // Test 6: of (0, A) with a share of .25, (2, B) .75, (3, C) .90 in 4 layers, C goes: .25, .75 * .5 = .375, .90 * .25 =
 // .225. At layer 0, (2, y) .8 is loaded before (1, x) .5: .8 * .5 = .4 against .5 * .75 = .375.
+TEST(ExpertShares, AreRoundedToBillionthsHalvesUp) {
+  EXPECT_EQ(to_billionths(0.0), 0.0);
+  EXPECT_EQ(to_billionths(1.0), 1e9 * 1e-9);
+  EXPECT_EQ(to_billionths(0.25), 250'000'000 * 1e-9);
+  EXPECT_EQ(to_billionths(0.5e-9), 1e-9);
+  EXPECT_EQ(to_billionths(1.5e-9), 2.0 * 1e-9);
+  EXPECT_EQ(to_billionths(1.4999e-9), 1e-9);
+  // The number before 0.5 billionths: adding 0.5 to it gives 1.
+  EXPECT_EQ(to_billionths(std::nextafter(0.5, 0.0) / 1e9), 0.0);
+}
+
 TEST(ExpertMatrix, PrioritiesOfThePaper) {
   EXPECT_NEAR(keep_priority(0.25, 0, 4), 0.25, 1e-8);
   EXPECT_NEAR(keep_priority(0.75, 2, 4), 0.375, 1e-8);

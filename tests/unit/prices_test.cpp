@@ -82,10 +82,14 @@ TEST(Prices, TheLatestPriceOfTheServerOrElseOfItsGpuCounts) {
 
 TEST(Prices, AGpuMayBeNamedAsItsDriverDoes) {
   const TempFile file(R"({"prices": [
-    {"hardware": "NVIDIA H100 80GB HBM3", "price_per_hour": 2.5, "date": "2026-01-02", "source": "smi"}]})",
+    {"hardware": "NVIDIA H100 80GB HBM3", "price_per_hour": 2.5, "date": "2026-01-02", "source": "smi"},
+    {"hardware": "my-h100", "price_per_hour": 1, "date": "2026-01-02", "source": "mine"}]})",
                       ".json");
-  const std::optional<Price> found = read_prices(price(file.path()), "h100-80gb-sxm", "h100-80gb-sxm").price;
-  EXPECT_EQ(found.value().per_gpu_hour, 2.5);
+  const auto of = [&](const char* hardware) {
+    return read_prices(price(file.path()), hardware, hardware).price.value().per_gpu_hour;
+  };
+  EXPECT_EQ(of("h100-80gb-sxm"), 2.5);
+  EXPECT_EQ(of("my-h100"), 1.0) << "a user's own hardware keeps its name";
 }
 
 std::string problems_of(const std::string& content) {
