@@ -179,12 +179,12 @@ ExpertLayers::Piece ExpertLayers::on_gpu(std::int64_t experts, std::int64_t rows
   return {.time = round_seconds(seconds), .arithmetic = arithmetic};
 }
 
-ExpertLayers::Piece ExpertLayers::one_on_gpu(std::int64_t rows) {
-  if (rows > kMostKept) return on_gpu(1, rows);
-  const auto at = static_cast<std::size_t>(rows);
+const ExpertLayers::Piece& ExpertLayers::one_on_gpu(std::int64_t rows) {
+  const bool kept = rows <= kMostKept;
+  const std::size_t at = kept ? static_cast<std::size_t>(rows) : 0;  // no expert computes 0 rows
   if (at >= one_on_gpu_.size()) one_on_gpu_.resize(at + 1);
   std::optional<Piece>& piece = one_on_gpu_[at];
-  if (!piece) piece = on_gpu(1, rows);
+  if (!piece || !kept) piece = on_gpu(1, rows);
   return *piece;
 }
 

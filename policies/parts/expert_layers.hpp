@@ -153,8 +153,8 @@ class ExpertLayers : public LayerPolicy, protected LayerRule {
   };
   void call_cpu(CopySink& sink, std::int64_t experts, Duration time, bool sends);
   [[nodiscard]] Piece on_gpu(std::int64_t experts, std::int64_t rows) const;
-  /// on_gpu(1, rows), kept for the next call with as many rows. Amortised O(1).
-  [[nodiscard]] Piece one_on_gpu(std::int64_t rows);
+  /// on_gpu(1, rows), rows > 0, kept for the next call with as many rows. Valid until the next call. Amortised O(1).
+  [[nodiscard]] const Piece& one_on_gpu(std::int64_t rows);
   static constexpr std::int64_t kMostKept = 4096;  // rows
 
   struct CpuCall {
@@ -171,7 +171,7 @@ class ExpertLayers : public LayerPolicy, protected LayerRule {
   const ExpertCpu cpu_;
   std::vector<std::int32_t> number_of_;  // of each layer of the model, among those with experts; -1: it has none
   bool entered_ = false;                 // the gate of the layer has opened
-  std::vector<std::optional<Piece>> one_on_gpu_;  // by rows
+  std::vector<std::optional<Piece>> one_on_gpu_;  // by rows; 0: more than are kept
   std::vector<Piece> pieces_;                     // of the layer
   std::size_t next_ = 0;
   bool in_turn_ = false;    // what follows waits for the CPU

@@ -47,7 +47,7 @@ struct LayerExpert {
 [[nodiscard]] constexpr double to_billionths(double share) {
   const double billionths = share * 1e9;
   const double whole = static_cast<std::int32_t>(billionths);
-  return (billionths - whole >= 0.5 ? whole + 1.0 : whole) * 1e-9;
+  return (whole + static_cast<double>(billionths - whole >= 0.5)) * 1e-9;
 }
 
 /// Shares of every expert, each row adding up to 1, and the experts of each row by their share, the largest first.
