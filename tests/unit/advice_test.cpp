@@ -29,6 +29,7 @@ Fleet fleet(std::int64_t gpus, double ttft, double tpot, std::optional<double> c
 
 std::vector<std::string> keys(const std::vector<Knob>& knobs) {
   std::vector<std::string> all;
+  all.reserve(knobs.size());
   for (const Knob& knob : knobs) all.push_back(knob.values.front().front().first);
   return all;
 }
@@ -78,6 +79,7 @@ TEST(ParetoFront, OfRandomFleets) {
   const auto draw = [&](std::uint64_t below) { return static_cast<double>(split_mix(state) % below); };
   for (int round = 0; round < 200; ++round) {
     std::vector<Fleet> fleets;
+    fleets.reserve(12);
     for (int i = 0; i < 12; ++i) {
       fleets.push_back(fleet(1 + static_cast<std::int64_t>(draw(5)), draw(5), draw(5)));
     }

@@ -150,6 +150,7 @@ TEST(ExpertDraw, LargestRemainderAgreesWithAPlainOne) {
 /// The same bits as one by one.
 void expect_powers(const std::vector<double>& bases, const std::vector<double>& exponents) {
   std::vector<PowerBase> of;
+  of.reserve(bases.size());
   for (const double base : bases) of.push_back(PowerBase::of(base));
   PortablePowers powers_of;
   const std::span<const double> powers = powers_of(of, exponents);
