@@ -34,11 +34,10 @@ struct GpuPrices {
 
 /// Reads hardware.price_per_hour, a number above 0 or the path of a file
 /// {"prices": [{"hardware": "h100-80gb-sxm", "price_per_hour": 2.5, "date": "2026-11-01", "source": "..."}]}, and
-/// hardware.power_watts. Prices are of one GPU. An entry may name it as
-/// its driver does, "NVIDIA H100 80GB HBM3". Of several prices of a GPU or
-/// server the latest counts; a price of `hardware`, as it is named in the configuration, goes before a price of its
-/// GPU. Throws ConfigError for a value that is no price, and DataError for a file that cannot be read, or has no price
-/// of this hardware.
+/// hardware.power_watts. Prices are of one GPU. An entry may name it as its driver does, "NVIDIA H100 80GB HBM3". Of
+/// several prices of a GPU or server the latest counts. A price of `hardware`, as it is named in the configuration,
+/// goes before a price of its GPU. Throws ConfigError for a value that is no price, and DataError for a file that
+/// cannot be read, or has no price of this hardware.
 [[nodiscard]] GpuPrices read_prices(const Settings& settings, const std::string& hardware, const std::string& gpu);
 
 /// Appends the metrics to those of a replication, from its throughput and the GPUs.

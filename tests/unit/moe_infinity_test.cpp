@@ -19,8 +19,6 @@ namespace {
 
 using testing::HasSubstr;
 
-// Test 6: of (0, A) with a share of .25, (2, B) .75, (3, C) .90 in 4 layers, C goes: .25, .75 * .5 = .375, .90 * .25 =
-// .225. At layer 0, (2, y) .8 is loaded before (1, x) .5: .8 * .5 = .4 against .5 * .75 = .375.
 TEST(ExpertShares, AreRoundedToBillionthsHalvesUp) {
   EXPECT_EQ(to_billionths(0.0), 0.0);
   EXPECT_EQ(to_billionths(1.0), 1e9 * 1e-9);
@@ -32,6 +30,8 @@ TEST(ExpertShares, AreRoundedToBillionthsHalvesUp) {
   EXPECT_EQ(to_billionths(std::nextafter(0.5, 0.0) / 1e9), 0.0);
 }
 
+// Test 6: of (0, A) with a share of .25, (2, B) .75, (3, C) .90 in 4 layers, C goes: .25, .75 * .5 = .375, .90 * .25 =
+// .225. At layer 0, (2, y) .8 is loaded before (1, x) .5: .8 * .5 = .4 against .5 * .75 = .375.
 TEST(ExpertMatrix, PrioritiesOfThePaper) {
   EXPECT_NEAR(keep_priority(0.25, 0, 4), 0.25, 1e-8);
   EXPECT_NEAR(keep_priority(0.75, 2, 4), 0.375, 1e-8);
