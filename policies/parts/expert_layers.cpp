@@ -173,36 +173,34 @@ std::int64_t ExpertLayers::load(CopySink& sink, std::int64_t experts, std::int64
   return ++loads_;
 }
 
-ExpertLayers::Piece ExpertLayers::on_gpu(std::int64_t experts, std::int64_t rows) const {
+ExpertLayers::OnGpu ExpertLayers::on_gpu(std::int64_t experts, std::int64_t rows) const {
   const double seconds = experts_.gpu_seconds(experts, rows);
   const bool arithmetic = seconds * experts_.gpu_bandwidth > real(experts_.bytes.count()) * real(experts);
   return {.time = round_seconds(seconds), .arithmetic = arithmetic};
 }
 
-const ExpertLayers::Piece& ExpertLayers::one_on_gpu(std::int64_t rows) {
-  const bool kept = rows <= kMostKept;
-  const std::size_t at = kept ? static_cast<std::size_t>(rows) : 0;  // no expert computes 0 rows
+ExpertLayers::OnGpu ExpertLayers::one_on_gpu(std::int64_t rows) {
+  if (rows > kMostKept) return on_gpu(1, rows);
+  const auto at = static_cast<std::size_t>(rows);
   if (at >= one_on_gpu_.size()) one_on_gpu_.resize(at + 1);
-  std::optional<Piece>& piece = one_on_gpu_[at];
-  if (!piece || !kept) piece = on_gpu(1, rows);
-  return *piece;
+  OnGpu& kept = one_on_gpu_[at];
+  if (kept.time < Duration{}) kept = on_gpu(1, rows);
+  return kept;
 }
 
 void ExpertLayers::compute(std::int64_t experts, std::int64_t rows, std::int64_t ticket) {
   if (experts == 0) return;
-  pieces_.push_back(experts == 1 ? one_on_gpu(rows) : on_gpu(experts, rows));
-  pieces_.back().ticket = ticket;
+  pieces_.push_back({experts == 1 ? one_on_gpu(rows) : on_gpu(experts, rows), ticket});
 }
 
 void ExpertLayers::load_and_compute(std::int64_t experts, std::int64_t rows, std::int64_t copies, double slower) {
-  pieces_.push_back(on_gpu(experts, rows));
-  pieces_.back().load = experts;
-  pieces_.back().copies = copies;
-  pieces_.back().slower = slower;
+  pieces_.push_back({.gpu = on_gpu(experts, rows), .has_turn = true});
+  turns_.push_back({.load = experts, .copies = copies, .slower = slower});
 }
 
 void ExpertLayers::compute_on_cpu_in_turn(std::int64_t experts, Duration time) {
-  pieces_.push_back({.time = time, .on_cpu = experts});
+  pieces_.push_back({.has_turn = true});
+  turns_.push_back({.on_cpu = experts, .cpu_time = time});
 }
 
 void ExpertLayers::call_cpu(CopySink& sink, std::int64_t experts, Duration time, bool sends) {
@@ -258,6 +256,13 @@ void ExpertLayers::at_copy_done(const Copy& copy, CopySink& sink) {
   }
 }
 
+void ExpertLayers::send_out(CopySink& sink, std::int64_t copies) {
+  const CopyTime time = model_.copy(Stream::d2h, copies, experts_.bytes, CopyMechanism::many);
+  going_out_ = true;
+  sink.issue(
+      {.stream = Stream::d2h, .bytes = experts_.bytes, .launch = time.launch, .transfer = time.transfer, .tag = kOut});
+}
+
 LayerWork ExpertLayers::work(std::int32_t layer, std::int32_t /*sub_batch*/, CopySink& sink) {
   const std::int32_t number = number_of_[static_cast<std::size_t>(layer)];
   if (number < 0) return {};
@@ -272,27 +277,30 @@ LayerWork ExpertLayers::work(std::int32_t layer, std::int32_t /*sub_batch*/, Cop
   while (next_ < pieces_.size()) {
     if (in_turn_ && returned_ < called_) return {.kind = LayerWork::Kind::waits, .wait = Wait::experts};
     Piece& piece = pieces_[next_];
-    if (piece.on_cpu > 0) {
-      ++next_;
-      in_turn_ = true;
-      call_cpu(sink, piece.on_cpu, piece.time, true);
-      continue;
+    if (piece.has_turn) {
+      Turn& turn = turns_.front();
+      if (turn.on_cpu > 0) {
+        ++next_;
+        in_turn_ = true;
+        call_cpu(sink, turn.on_cpu, turn.cpu_time, true);
+        turns_.pop_front();
+        continue;
+      }
+      if (turn.load > 0) piece.ticket = load(sink, std::exchange(turn.load, 0), turn.copies, {}, turn.slower);
     }
-    if (piece.load > 0) piece.ticket = load(sink, std::exchange(piece.load, 0), piece.copies, {}, piece.slower);
     if (piece.ticket > arrived_ || going_out_) return {.kind = LayerWork::Kind::waits};
-    if (std::exchange(piece.out, false)) {
-      const CopyTime time = model_.copy(Stream::d2h, piece.copies, experts_.bytes, CopyMechanism::many);
-      going_out_ = true;
-      sink.issue({.stream = Stream::d2h,
-                  .bytes = experts_.bytes,
-                  .launch = time.launch,
-                  .transfer = time.transfer,
-                  .tag = kOut});
-      return {.kind = LayerWork::Kind::waits};
+    if (piece.has_turn) {
+      const Turn turn = turns_.front();
+      piece.has_turn = false;
+      turns_.pop_front();
+      if (turn.out) {
+        send_out(sink, turn.copies);
+        return {.kind = LayerWork::Kind::waits};
+      }
     }
     ++next_;
-    gpu_busy_ += piece.time;
-    return {.kind = LayerWork::Kind::computes, .time = piece.time, .arithmetic = piece.arithmetic};
+    gpu_busy_ += piece.gpu.time;
+    return {.kind = LayerWork::Kind::computes, .time = piece.gpu.time, .arithmetic = piece.gpu.arithmetic};
   }
   if (returned_ + deferred_ < called_) return {.kind = LayerWork::Kind::waits, .wait = Wait::experts};
   leave(number, sink);

@@ -85,7 +85,7 @@ class ExpertLayers : public LayerPolicy, protected LayerRule {
   /// The same of one expert whose slot another one leaves: that goes back to the host before the GPU computes.
   void swap_and_compute(std::int64_t rows, std::int64_t copies) {
     load_and_compute(1, rows, copies);
-    pieces_.back().out = true;
+    turns_.back().out = true;
   }
   /// Likewise the CPU, in `time`.
   void compute_on_cpu_in_turn(std::int64_t experts, Duration time);
@@ -140,21 +140,32 @@ class ExpertLayers : public LayerPolicy, protected LayerRule {
   [[nodiscard]] bool works_in_layers() const final { return true; }
   [[nodiscard]] LayerWork work(std::int32_t layer, std::int32_t sub_batch, CopySink& sink) final;
 
-  /// A step of a layer. The GPU takes them in order.
+  /// What experts take on the GPU.
+  struct OnGpu {
+    Duration time{-1};        // < 0: unknown
+    bool arithmetic = false;  // bound by arithmetic, not by memory
+  };
+  /// A step of a layer. The GPU takes them in order. Small, because most layers have many and most are of one kind.
   struct Piece {
-    Duration time{};  // on the GPU
-    bool arithmetic = false;
+    OnGpu gpu{};
     std::int64_t ticket = 0;
-    std::int64_t load = 0;  // experts that it copies first
+    bool has_turn = false;  // the next one of turns_ comes first
+  };
+  /// What comes before the GPU computes, with nothing beside it.
+  struct Turn {
+    std::int64_t load = 0;  // experts that are copied
     std::int64_t copies = 0;
     double slower = 1.0;
     bool out = false;         // then one expert goes to the host
-    std::int64_t on_cpu = 0;  // or experts that the CPU computes, in `time`
+    std::int64_t on_cpu = 0;  // or experts that the CPU computes, and the GPU none
+    Duration cpu_time{};
   };
   void call_cpu(CopySink& sink, std::int64_t experts, Duration time, bool sends);
-  [[nodiscard]] Piece on_gpu(std::int64_t experts, std::int64_t rows) const;
-  /// on_gpu(1, rows), rows > 0, kept for the next call with as many rows. Valid until the next call. Amortised O(1).
-  [[nodiscard]] const Piece& one_on_gpu(std::int64_t rows);
+  /// An expert goes back to the host.
+  void send_out(CopySink& sink, std::int64_t copies);
+  [[nodiscard]] OnGpu on_gpu(std::int64_t experts, std::int64_t rows) const;
+  /// on_gpu(1, rows), rows > 0, kept for the next call with as many rows. Amortised O(1).
+  [[nodiscard]] OnGpu one_on_gpu(std::int64_t rows);
   static constexpr std::int64_t kMostKept = 4096;  // rows
 
   struct CpuCall {
@@ -171,9 +182,10 @@ class ExpertLayers : public LayerPolicy, protected LayerRule {
   const ExpertCpu cpu_;
   std::vector<std::int32_t> number_of_;  // of each layer of the model, among those with experts; -1: it has none
   bool entered_ = false;                 // the gate of the layer has opened
-  std::vector<std::optional<Piece>> one_on_gpu_;  // by rows; 0: more than are kept
-  std::vector<Piece> pieces_;                     // of the layer
+  std::vector<OnGpu> one_on_gpu_;        // by rows
+  std::vector<Piece> pieces_;            // of the layer
   std::size_t next_ = 0;
+  std::deque<Turn> turns_;  // of those from `next_` on
   bool in_turn_ = false;    // what follows waits for the CPU
   bool going_out_ = false;  // an expert is on its way to the host
   std::int64_t loads_ = 0;  // issued

@@ -62,6 +62,7 @@ class ExpertShares {
       row.position.resize(row.shares.size());
       row.order.resize(row.shares.size());
     }
+    filled_.resize(static_cast<std::size_t>(experts));
     change([&](std::int32_t layer, std::span<double> shares) {
       for (std::int32_t e = 0; e < experts; ++e) shares[static_cast<std::size_t>(e)] = share(layer, e);
     });
@@ -71,15 +72,16 @@ class ExpertShares {
   template <class Fill>
   void change(const Fill& fill) {
     for (std::size_t l = 0; l < rows_.size(); ++l) {
-      Row& row = rows_[l];
-      fill(static_cast<std::int32_t>(l), std::span(row.shares));
-      sort(row);
+      fill(static_cast<std::int32_t>(l), std::span(filled_));
+      sort(rows_[l]);
     }
   }
+  /// Small numbers, so that the rows of all layers stay in a cache.
   struct Row {
-    std::vector<double> shares{};           // by expert
-    std::vector<std::uint16_t> order{};     // experts; small, so that those of all layers stay in a cache
+    std::vector<double> shares{};           // the largest first
+    std::vector<std::uint16_t> order{};     // whose they are
     std::vector<std::uint16_t> position{};  // by expert, in `order`
+    [[nodiscard]] double share(std::int32_t expert) const { return shares[position[static_cast<std::size_t>(expert)]]; }
   };
   [[nodiscard]] const Row& row(std::int32_t layer) const { return rows_[static_cast<std::size_t>(layer)]; }
 
@@ -87,16 +89,18 @@ class ExpertShares {
   /// The largest share first; of equal ones, the expert with the lowest number.
   void sort(Row& row) {
     sorted_.clear();
-    for (const double share : row.shares) sorted_.emplace_back(-share, static_cast<std::uint16_t>(sorted_.size()));
+    for (const double share : filled_) sorted_.emplace_back(-share, static_cast<std::uint16_t>(sorted_.size()));
     std::ranges::sort(sorted_);
     for (std::size_t i = 0; i < sorted_.size(); ++i) {
       const std::uint16_t expert = sorted_[i].second;
+      row.shares[i] = -sorted_[i].first;
       row.order[i] = expert;
       row.position[expert] = static_cast<std::uint16_t>(i);
     }
   }
 
-  std::vector<std::pair<double, std::uint16_t>> sorted_;  // kept for its memory
+  std::vector<double> filled_;                            // of a row, by expert; kept for its memory
+  std::vector<std::pair<double, std::uint16_t>> sorted_;  // likewise
   std::vector<Row> rows_;
 };
 
@@ -133,9 +137,7 @@ class ExpertMatrix {
     }
   }
 
-  [[nodiscard]] double share(const LayerExpert& one) const {
-    return shares_->row(one.layer).shares[static_cast<std::size_t>(one.expert)];
-  }
+  [[nodiscard]] double share(const LayerExpert& one) const { return shares_->row(one.layer).share(one.expert); }
   /// O(1), and O(log layers + experts / 64) in the next call of least() or most() for each layer that has changed.
   void add(const LayerExpert& one) { flip(one, 1); }
   void remove(const LayerExpert& one) { flip(one, 0); }
@@ -227,16 +229,17 @@ class ExpertMatrix {
     for (const std::int32_t layer : touched_) {
       Row& row = at(layer);
       row.touched = false;
+      const std::vector<double>& shares = shares_->row(layer).shares;
       const auto l = static_cast<std::size_t>(layer);
       const std::size_t last = row.by_share.last();
       std::int64_t worth = kNone;
       if (last != Places::kNowhere && layer != running_) {
         // The bits of numbers above 0, read as whole numbers, are in the same order.
-        worth = std::bit_cast<std::int64_t>(keep_priority(share({layer, expert_at(layer, last)}), row.factor));
+        worth = std::bit_cast<std::int64_t>(keep_priority(shares[last], row.factor));
       }
       least_kept_.set(l, worth);
       const std::size_t absent = row.by_share.first_missing();
-      best_share_[l] = absent < experts_ ? share({layer, expert_at(layer, absent)}) : -1.0;
+      best_share_[l] = absent < experts_ ? shares[absent] : -1.0;
       best_kept_[l] = absent < experts_ ? keep_priority(best_share_[l], row.factor) : -1.0;
     }
     touched_.clear();

@@ -101,16 +101,11 @@ void LayerSwap::start(Stream stream, std::int32_t layer, CopySink& sink) {
   const bool in = stream == Stream::h2d;
   (in ? going_in_ : going_out_) = true;
   (in ? host_ : gpu_).erase(layer);
-  const SlotCopies& copies = old_.has(layer) ? old_copies_ : copies_;
-  const Copy& slot = in ? copies.in : copies.out;
+  SlotCopies& copies = old_.has(layer) ? old_copies_ : copies_;
+  Copy& slot = in ? copies.in : copies.out;
   peak_host_ = std::max(peak_host_, slot.bytes * (layers_ - gpu_.count()));
-  sink.issue({.stream = stream,
-              .layer = layer,
-              .bytes = slot.bytes,
-              .launch = slot.launch,
-              .transfer = slot.transfer,
-              .tag = slot.tag,
-              .owner = slot.owner});
+  slot.layer = layer;
+  sink.issue(slot);
 }
 
 }  // namespace spillway

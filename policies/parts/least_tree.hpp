@@ -10,37 +10,46 @@
 
 namespace spillway {
 
-/// Numbers by place, all 0 at first. Equal numbers: the lowest place is the least. set() is O(log places), least() and
-/// at() O(1).
+/// Numbers > the smallest of their type by place, all 0 at first. Equal numbers: the lowest place is the least. set()
+/// is O(log places), least() and at() O(1).
 class LeastTree {
  public:
-  explicit LeastTree(std::size_t places) : leaves_(std::bit_ceil(places)), least_(2 * leaves_), values_(leaves_) {
+  explicit LeastTree(std::size_t places) : leaves_(std::bit_ceil(places)), nodes_(2 * leaves_) {
     for (std::size_t place = 0; place < leaves_; ++place) {
-      least_[leaves_ + place] = place;
-      if (place >= places) values_[place] = std::numeric_limits<std::int64_t>::max();
+      nodes_[leaves_ + place] = {place < places ? 0 : std::numeric_limits<std::int64_t>::max(), place};
     }
-    for (std::size_t node = leaves_; --node > 0;) play(node);
+    for (std::size_t node = leaves_; --node > 0;) {
+      const Node& left = nodes_[2 * node];
+      const Node& right = nodes_[2 * node + 1];
+      nodes_[node] = right.value < left.value ? right : left;
+    }
   }
   void set(std::size_t place, std::int64_t value) {
-    if (std::exchange(values_[place], value) == value) return;
-    for (std::size_t node = (leaves_ + place) / 2; node > 0; node /= 2) play(node);
+    std::size_t at = leaves_ + place;
+    if (std::exchange(nodes_[at].value, value) == value) return;
+    // The least number of what was passed goes up, so that a step reads its neighbour alone and waits for no other
+    // read. Without a branch: no processor can predict it.
+    Node least = nodes_[at];
+    for (; at > 1; at /= 2) {
+      const Node& other = nodes_[at ^ 1U];
+      const auto other_is_first = static_cast<std::int64_t>(at & 1U);
+      const bool changes = other.value - other_is_first < least.value;
+      least = {changes ? other.value : least.value, changes ? other.place : least.place};
+      nodes_[at / 2] = least;
+    }
   }
-  [[nodiscard]] std::int64_t at(std::size_t place) const { return values_[place]; }
+  [[nodiscard]] std::int64_t at(std::size_t place) const { return nodes_[leaves_ + place].value; }
   /// The place of the smallest number.
-  [[nodiscard]] std::size_t least() const { return least_[leaves_ > 1 ? 1 : leaves_]; }
+  [[nodiscard]] std::size_t least() const { return nodes_[1].place; }
 
  private:
-  void play(std::size_t node) {
-    const std::size_t left = least_[2 * node];
-    const std::size_t right = least_[2 * node + 1];
-    // Without a branch: no processor can predict it.
-    const auto right_is_less = static_cast<std::size_t>(values_[right] < values_[left]);
-    least_[node] = left + right_is_less * (right - left);
-  }
-
+  /// The smallest number below a node.
+  struct Node {
+    std::int64_t value = 0;
+    std::size_t place = 0;
+  };
   std::size_t leaves_;
-  std::vector<std::size_t> least_;  // a heap of places: 1 is the root, the second half are the places
-  std::vector<std::int64_t> values_;
+  std::vector<Node> nodes_;  // a heap: 1 is the root, the second half are the places
 };
 
 }  // namespace spillway

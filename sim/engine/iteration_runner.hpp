@@ -233,8 +233,8 @@ class IterationRunner final : private CopyObserver {
 
   void copied(const Copy& copy, SimTime started, SimTime ended) override {
     LayerPolicy* const policy = part(copy.owner).policy;
-    if (policy != nullptr) policy->copied(copy, started, ended);
     if (observer_ != nullptr) observer_->copied(copy, started, ended);
+    if (policy != nullptr) policy->copied(copy, started, ended);
   }
   void waited(Wait what, SimTime from, SimTime until) override {
     if (observer_ != nullptr) observer_->waited(what, from, until);

@@ -46,6 +46,7 @@ CopyLinks::CopyLinks(const CopySharing& sharing) : CopyLinks(sharing, {}, {}) {}
 
 CopyLinks::CopyLinks(const CopySharing& sharing, CopyRoute route, std::span<const BytesPerSecond> shared)
     : route_(std::move(route)),
+      streams_(route_.cpu.empty() ? kLinks - 1 : kLinks),
       shares_(route_.shares()),
       shared_(shared),
       duplex_{capacity_of(sharing.h2d), capacity_of(sharing.d2h)} {
@@ -99,9 +100,8 @@ void CopyLinks::expect_on_shared(const Copy& copy) {
 }
 
 const Slowdowns& CopyLinks::alone_on_shared(const Transfers& transfers) {
-  static const Slowdowns kNone{};
   const auto transferring = std::ranges::count_if(transfers, [](const Copy* copy) { return copy != nullptr; });
-  if (transferring == 0 || (transferring == 1 && free_alone())) return kNone;
+  if (transferring == 0 || (transferring == 1 && free_alone())) return kUnslowed;
   const TransferSizes asked = sizes_of(transfers);
   const auto known = std::ranges::find(known_, asked, &Known::asked);
   if (known != known_.end()) return known->slowdowns;

@@ -87,11 +87,12 @@ class CopyLinks {
   [[nodiscard]] bool free_alone() const { return fits_alone_ && traffic_.empty(); }
   [[nodiscard]] bool shares() const { return shares_; }
   /// The streams that links may slow down are the first ones of kLinks.
-  [[nodiscard]] std::size_t streams() const { return route_.cpu.empty() ? kLinks - 1 : kLinks; }
+  [[nodiscard]] std::size_t streams() const { return streams_; }
   /// How much the two directions of the host link slow each other down: `both` transfer, or one.
   [[nodiscard]] const Slowdowns& on_host_link(bool both) const { return both ? duplexed_ : lone_; }
-  /// How much the transfers, all expected, slow each other down when no other instance copies. Valid until the next
-  /// call. O(1) for transfers as lately.
+  /// How much the transfers, all expected, slow each other down when no other instance copies. kUnslowed itself where a
+  /// contended link slows none of them down. Valid until the next call. O(1) for transfers as lately.
+  static constexpr Slowdowns kUnslowed{};
   [[nodiscard]] const Slowdowns& alone(const Transfers& transfers) {
     if (contended_) return alone_on_shared(transfers);
     return on_host_link(transfers[0] != nullptr && transfers[1] != nullptr);
@@ -113,6 +114,7 @@ class CopyLinks {
   void expect_on_shared(const Copy& copy);
 
   CopyRoute route_{};
+  std::size_t streams_;
   bool shares_ = false;  // it crosses shared links
   std::span<const BytesPerSecond> shared_{};
   std::array<double, 2> duplex_{1.0, 1.0};  // capacity of the caps

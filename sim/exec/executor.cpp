@@ -83,8 +83,7 @@ inline void CopyStream::time_rest() {
   finish_ = timed_at_ + launch_left_ + transfer;
 }
 
-void CopyStream::set_slowdown(const Slowdown& slowdown, SimTime now) {
-  if (slowdown == slowdown_) return;
+void CopyStream::change_slowdown(const Slowdown& slowdown, SimTime now) {
   // Shares that come out alike may differ in their last bits, and a copy that is timed anew loses a part of a
   // nanosecond.
   const std::int64_t now_times = slowdown.num * slowdown_.den;  // each below 2^31
@@ -149,25 +148,29 @@ SimTime Executor::next_other_done() const {
   return next;
 }
 
-inline std::size_t Executor::next_lane() const {
-  std::size_t next = lane(Stream::d2h);
+inline CopyStream& Executor::next_to_end() {
+  CopyStream* next = &copies_[lane(Stream::d2h)];
   const auto or_else = [&](Stream stream) {
-    if (copies_[lane(stream)].finish() < copies_[next].finish()) next = lane(stream);
+    CopyStream& other = copies_[lane(stream)];
+    if (other.finish() < next->finish()) next = &other;
   };
-  if (lanes_used_ > 2) or_else(Stream::peer_out);
-  or_else(Stream::h2d);
-  if (lanes_used_ > 2) {
-    or_else(Stream::peer_in);
-    or_else(Stream::cpu);
+  if (lanes_used_ == 2) {
+    or_else(Stream::h2d);
+    return *next;
   }
-  return next;
+  for (const Stream stream : {Stream::peer_out, Stream::h2d, Stream::peer_in, Stream::cpu}) or_else(stream);
+  return *next;
+}
+
+void Executor::use_lane(std::size_t lane) {
+  if (lane >= lanes_used_) lanes_used_ = kLanes;
+  if (lane < links_.streams()) links_used_ = links_.streams();
 }
 
 void Executor::issue(const Copy& copy) {
   const std::size_t at = lane(copy.stream);
   CopyStream& stream = copies_[at];
-  if (at >= lanes_used_) lanes_used_ = kLanes;
-  if (at >= links_used_ && at < links_.streams()) links_used_ = links_.streams();
+  if (at >= links_used_) use_lane(at);
   const bool starts = !stream.busy();
   if (starts) charge_stall(copy.stream, stream.free_since(), now_);
   issued_[at] += copy.bytes;
@@ -192,6 +195,7 @@ void Executor::update_shares() {
   for (std::size_t i = 0; i < links_used_; ++i) launch_at_ = std::min(launch_at_, to_come(copies_[i].launched()));
   if (others_copy_) return;
   const Slowdowns& slowdowns = links_.alone(transfers());
+  if (!slowed_ && &slowdowns == &CopyLinks::kUnslowed) return;
   slowed_ = false;
   for (std::size_t i = 0; i < links_used_; ++i) {
     copies_[i].set_slowdown(slowdowns[i], now_);
@@ -261,16 +265,16 @@ Duration Executor::copying(Stream stream) const {
 void Executor::run_copies(LayerRule* rule, SimTime until) {
   SPILLWAY_CHECK(now_ <= until, "time runs back from " + std::to_string(now_.ns()) + " ns");
   for (;;) {
-    const std::size_t at = next_lane();
-    CopyStream& next = copies_[at];
-    const SimTime event = std::min(next.finish(), launch_at_);
-    if (copies_ended_ && std::min(event, until) > now_) {
+    CopyStream& next = next_to_end();
+    const SimTime finish = next.finish();
+    const SimTime event = earlier(finish, launch_at_);
+    if (copies_ended_ && event > now_ && until > now_) {
       settle(rule);
       continue;
     }
     if (event > until || event == kNever) break;
     now_ = event;
-    if (event < next.finish()) {
+    if (event < finish) {
       share_links();
       continue;
     }
@@ -279,7 +283,7 @@ void Executor::run_copies(LayerRule* rule, SimTime until) {
     const Copy copy = next.complete();
     --copies_under_way_;
     if (busy == Duration{}) count_timeless(copy);
-    if (at < links_.streams()) share_links();
+    if (lane(copy.stream) < links_.streams()) share_links();
     StreamUse& use = use_of(copy.stream);
     use.busy += busy;
     use.bytes += copy.bytes;
@@ -325,8 +329,7 @@ void Executor::begin(const IterationPlan& plan, SimTime start) {
   in_layer_ = false;
 }
 
-// Handles every copy event of this instant.
-inline void Executor::finish_copies(LayerRule* rule) {
+void Executor::finish_some(LayerRule* rule) {
   while (copies_ended_ || next_copy_event() <= now_) {
     if (next_copy_event() <= now_) run_copies(rule, now_);
     settle(rule);
@@ -439,10 +442,11 @@ bool Executor::work_in_layer(const IterationPlan& plan, SimTime until) {
 
 inline void Executor::compute_quiet_layers(const IterationPlan& plan, Duration every, SimTime until) {
   if (at_gate_ || copies_ended_ || layer_ >= plan.layers) return;
-  const std::int32_t quiet = quiet_layers(plan);
   const SimTime first = compute_free_;
-  const SimTime last = std::min(next_copy_event() - Duration(1), until);  // that a layer may start
-  if (quiet < 2 || last < first) return;
+  const SimTime last = earlier(next_copy_event() - Duration(1), until);  // that a layer may start
+  if (last < first + every) return;
+  const std::int32_t quiet = quiet_layers(plan);
+  if (quiet < 2) return;
   const Duration work = stretched(every);
   const std::int64_t starts = work > Duration{} ? (last - first) / work + 1 : quiet;
   const auto count = static_cast<std::int32_t>(std::min<std::int64_t>(starts, quiet));

@@ -104,7 +104,9 @@ class CopyStream {
   /// Ends the copy in flight at finish() and starts the next one.
   Copy complete();
   /// A ratio that is equal to within 2^-40 changes nothing. O(1).
-  void set_slowdown(const Slowdown& slowdown, SimTime now);
+  void set_slowdown(const Slowdown& slowdown, SimTime now) {
+    if (slowdown != slowdown_) change_slowdown(slowdown, now);
+  }
   [[nodiscard]] const Slowdown& slowdown() const { return slowdown_; }
 
   /// All that decides what the stream does from an instant on. Times count from there.
@@ -129,6 +131,7 @@ class CopyStream {
   [[nodiscard]] bool used_since(SimTime start) const { return busy() || free_since_ > start; }
   void start(SimTime now);
   void time_rest();
+  void change_slowdown(const Slowdown& slowdown, SimTime now);
 
   SimTime finish_ = kNever;
   SimTime started_{};
@@ -273,10 +276,10 @@ class Executor final : private CopySink {
   /// When the next copy ends if no slowdown changes; kNever when no copy is in flight.
   [[nodiscard]] SimTime next_copy_done() const {
     const SimTime next = next_host_copy_done();
-    return lanes_used_ == 2 ? next : std::min(next, next_other_done());
+    return lanes_used_ == 2 ? next : earlier(next, next_other_done());
   }
   /// When a copy ends, or a launch whose end changes shares, if nothing changes earlier.
-  [[nodiscard]] SimTime next_copy_event() const { return std::min(next_copy_done(), launch_at_); }
+  [[nodiscard]] SimTime next_copy_event() const { return earlier(next_copy_done(), launch_at_); }
 
   /// Bytes at the start of the object that an iteration without copies uses.
   static constexpr std::size_t kHead = 96;
@@ -288,10 +291,14 @@ class Executor final : private CopySink {
     static_assert(static_cast<int>(Stream::compute) == 0 && static_cast<std::size_t>(Stream::h2d) == 1);
     return static_cast<std::size_t>(stream) - 1;
   }
-  [[nodiscard]] SimTime next_host_copy_done() const { return std::min(copies_[0].finish(), copies_[1].finish()); }
+  /// By value: std::min would read again what it has compared.
+  static constexpr SimTime earlier(SimTime a, SimTime b) { return b < a ? b : a; }
+  [[nodiscard]] SimTime next_host_copy_done() const { return earlier(copies_[0].finish(), copies_[1].finish()); }
   [[nodiscard]] SimTime next_other_done() const;
-  /// The lane whose copy ends first, among several the one that is told first.
-  [[nodiscard]] std::size_t next_lane() const;
+  /// The stream whose copy ends first, among several the one that is told first.
+  [[nodiscard]] CopyStream& next_to_end();
+  /// A copy is the first one of a lane beyond those that most instances use.
+  void use_lane(std::size_t lane);
   StreamUse& use_of(Stream stream) { return use_[static_cast<std::size_t>(stream)]; }
 
   void issue(const Copy& copy) override;
@@ -335,7 +342,11 @@ class Executor final : private CopySink {
   void settle(LayerRule* rule);
   /// A copy has ended at the instant of its start. Throws InvariantError when that goes on without end.
   void count_timeless(const Copy& copy);
-  void finish_copies(LayerRule* rule);
+  /// Handles every copy event of this instant.
+  void finish_copies(LayerRule* rule) {
+    if (copies_ended_ || next_copy_event() <= now_) finish_some(rule);
+  }
+  void finish_some(LayerRule* rule);
   bool reach(LayerRule* rule, SimTime target, SimTime until);
   bool reach_layer(LayerRule* rule, SimTime until);
   bool reach_after(LayerRule* rule, SimTime until);

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -64,21 +65,28 @@ template <class Chance>
 void systematic_sample(std::int32_t count, const Chance& chance, std::int64_t u, const SampleOrder& order,
                        std::vector<std::int32_t>& drawn) {
   drawn.resize(static_cast<std::size_t>(count));
-  std::int32_t* next = drawn.data();
+  std::int32_t* const all = drawn.data();
   const auto size = static_cast<std::uint32_t>(count);
-  std::int64_t sum = kFixedOne - 1 - u;  // of what was visited, so that its whole part is ceil(sum - u)
+  // Of what was visited, so that its whole part is ceil(sum - u): as many as have been drawn.
+  auto sum = static_cast<std::uint64_t>(kFixedOne - 1 - u);
   const auto visit = [&](std::uint32_t expert) {
-    const std::int64_t after = sum + chance(expert);
-    *next = static_cast<std::int32_t>(expert);
-    next += (after >> 32U) - (sum >> 32U);
-    sum = after;
+    all[sum >> 32U] = static_cast<std::int32_t>(expert);  // stays, if the next sum has another whole part
+    sum += static_cast<std::uint64_t>(chance(expert));
   };
+  constexpr std::uint32_t kAtATime = 4;
+  if (size >= kAtATime && std::has_single_bit(size)) {
+    std::uint32_t position = order.first;
+    for (std::uint32_t j = 0; j < size; j += kAtATime) {
+      for (std::uint32_t i = 0; i < kAtATime; ++i, position += order.step) visit(position & (size - 1));
+    }
+    drawn.resize(sum >> 32U);
+    return;
+  }
   const auto wrapped = [size](std::uint32_t expert) {
     const std::uint32_t less = expert - size;  // beyond 2^31 where nothing is to be wrapped
     return less < expert ? less : expert;
   };
-  // Four at a time, so that the number of one need not wait for that of the one before.
-  constexpr std::uint32_t kAtATime = 4;
+  // Several at a time, so that the number of one need not wait for that of the one before.
   std::array<std::uint32_t, kAtATime> experts{order.first};
   for (std::uint32_t i = 1; i < kAtATime; ++i) experts[i] = wrapped(experts[i - 1] + order.step);
   const std::uint32_t leap = order.step * kAtATime % size;
@@ -89,7 +97,7 @@ void systematic_sample(std::int32_t count, const Chance& chance, std::int64_t u,
     }
   }
   for (std::uint32_t i = 0; i < size % kAtATime; ++i) visit(experts[i]);
-  drawn.resize(static_cast<std::size_t>(next - drawn.data()));
+  drawn.resize(sum >> 32U);
 }
 
 /// The same of a list of chances.
