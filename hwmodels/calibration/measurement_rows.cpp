@@ -103,6 +103,7 @@ std::optional<MoeFormat> moe_format(RowSource& row) {
   if (!word) return std::nullopt;
   if (const auto it = kNames.find(*word); it != kNames.end()) return it->second;
   std::vector<std::string> allowed;
+  allowed.reserve(kNames.size());
   for (const auto& [name, format] : kNames) allowed.push_back(name);
   row.bad("moe_dtype", fmt::format("unknown type \"{}\"", excerpt(*word)), allowed_text(*word, allowed));
   return std::nullopt;
@@ -311,7 +312,7 @@ std::optional<MoeRow> moe_row(RowSource& row) {
 }
 
 std::optional<ExchangeRow> exchange_row(RowSource& row) {
-  const auto named = [&](const char* field, const auto& find, std::vector<std::string> allowed) {
+  const auto named = [&](const char* field, const auto& find, const std::vector<std::string>& allowed) {
     const auto word = row.word(field);
     const auto value = word ? find(*word) : std::nullopt;
     if (word && !value) {

@@ -157,6 +157,7 @@ std::vector<std::vector<MoeRow>> by_kernel(std::span<const MoeRow> rows) {
   std::map<std::pair<Quantization, std::string>, std::vector<MoeRow>> kernels;
   for (const MoeRow& row : rows) kernels[{row.quantization, row.kernel}].push_back(row);
   std::vector<std::vector<MoeRow>> some;
+  some.reserve(kernels.size());
   for (const auto& [kernel, all] : kernels) some.push_back(spread(all, kComparedRows));
   return some;
 }

@@ -190,7 +190,15 @@ ExpertLayers::OnGpu ExpertLayers::one_on_gpu(std::int64_t rows) {
 
 void ExpertLayers::compute(std::int64_t experts, std::int64_t rows, std::int64_t ticket) {
   if (experts == 0) return;
-  pieces_.push_back({experts == 1 ? one_on_gpu(rows) : on_gpu(experts, rows), ticket});
+  const OnGpu gpu = experts == 1 ? one_on_gpu(rows) : on_gpu(experts, rows);
+  if (ticket == 0 && !pieces_.empty()) {
+    Piece& last = pieces_.back();
+    if (last.ticket == 0 && !last.has_turn && last.gpu == gpu) {
+      ++last.alike;
+      return;
+    }
+  }
+  pieces_.push_back({gpu, ticket});
 }
 
 void ExpertLayers::load_and_compute(std::int64_t experts, std::int64_t rows, std::int64_t copies, double slower) {
@@ -298,13 +306,23 @@ LayerWork ExpertLayers::work(std::int32_t layer, std::int32_t /*sub_batch*/, Cop
         return {.kind = LayerWork::Kind::waits};
       }
     }
-    ++next_;
     gpu_busy_ += piece.gpu.time;
-    return {.kind = LayerWork::Kind::computes, .time = piece.gpu.time, .arithmetic = piece.gpu.arithmetic};
+    const std::int32_t alike = piece.alike;
+    if (alike == 0) ++next_;
+    --piece.alike;
+    return {
+        .kind = LayerWork::Kind::computes, .time = piece.gpu.time, .arithmetic = piece.gpu.arithmetic, .alike = alike};
   }
   if (returned_ + deferred_ < called_) return {.kind = LayerWork::Kind::waits, .wait = Wait::experts};
   leave(number, sink);
   return {};
+}
+
+void ExpertLayers::skip_alike(std::int32_t count) {
+  Piece& piece = pieces_[next_];
+  gpu_busy_ += piece.gpu.time * count;
+  piece.alike -= count;
+  if (piece.alike < 0) ++next_;
 }
 
 void ExpertLayers::copied(const Copy& copy, SimTime started, SimTime ended) {

@@ -139,17 +139,20 @@ class ExpertLayers : public LayerPolicy, protected LayerRule {
   [[nodiscard]] bool ready(std::int32_t /*layer*/, std::int32_t /*sub_batch*/) const final { return true; }
   [[nodiscard]] bool works_in_layers() const final { return true; }
   [[nodiscard]] LayerWork work(std::int32_t layer, std::int32_t sub_batch, CopySink& sink) final;
+  void skip_alike(std::int32_t count) final;
 
   /// What experts take on the GPU.
   struct OnGpu {
     Duration time{-1};        // < 0: unknown
     bool arithmetic = false;  // bound by arithmetic, not by memory
+    bool operator==(const OnGpu&) const = default;
   };
   /// A step of a layer. The GPU takes them in order. Small, because most layers have many and most are of one kind.
   struct Piece {
     OnGpu gpu{};
     std::int64_t ticket = 0;
-    bool has_turn = false;  // the next one of turns_ comes first
+    std::int32_t alike = 0;  // as many follow that are equal
+    bool has_turn = false;   // the next one of turns_ comes first
   };
   /// What comes before the GPU computes, with nothing beside it.
   struct Turn {

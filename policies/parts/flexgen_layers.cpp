@@ -126,7 +126,7 @@ Copy FlexgenLayers::load_of_weights(bool pinned) const {
 
 Copy FlexgenLayers::relocation() const {
   const Stream stream = tensors_.lent() ? Stream::h2d : Stream::d2h;
-  const std::int64_t tensors = 2 * deployment_.layers;  // keys and values of each layer
+  const std::int64_t tensors = std::int64_t{2} * deployment_.layers;  // keys and values of each layer
   const CopyTime time = deployment_.model->copy(stream, tensors, tensors_.bytes(), CopyMechanism::single);
   return {.stream = stream, .bytes = tensors_.bytes(), .launch = time.launch, .transfer = time.transfer};
 }

@@ -73,6 +73,7 @@ struct LayerWork {
   Kind kind = Kind::none;
   Duration time{};           // computes: how long
   bool arithmetic = false;   // computes: bound by arithmetic, not by memory
+  std::int32_t alike = 0;    // computes: the next calls return as many pieces that are equal, as long as no copy ends
   Wait wait = Wait::layers;  // waits: for copies of the rule, or for something else
 };
 
@@ -108,7 +109,8 @@ struct LayerWork {
 ///  each
 ///    of which may wait for its weights. `work(layer, sub_batch)` is called when the step has ended, again when the
 ///    work that it returned has ended, and while it waits after the last at_copy_done of an instant, until it returns
-///    `none`. Copies issued in it start no earlier than this instant. Only then does the next layer start.
+///    `none`. Copies issued in it start no earlier than this instant. Only then does the next layer start. For `count`
+///    of the pieces that it said are alike, `skip_alike(count)` may replace the calls and must have the same effect.
 ///  * Several rules may share the streams: weights, KV slots, the blocks that requests swap. A rule hears only of its
 ///    own copies, which may queue behind those of others, and a step computes when every rule is ready.
 ///  * A rule that leaves a step waiting with no copy in flight deadlocks. The executor reports a broken invariant.
@@ -136,6 +138,7 @@ class LayerRule {
   [[nodiscard]] virtual LayerWork work(std::int32_t /*layer*/, std::int32_t /*sub_batch*/, CopySink& /*sink*/) {
     return {};
   }
+  virtual void skip_alike(std::int32_t /*count*/) {}
   virtual void at_layers_end(CopySink& /*sink*/) {}
   /// What the work after the layers of a sub-batch waits for.
   [[nodiscard]] virtual std::optional<Wait> unfinished(std::int32_t /*sub_batch*/) const { return std::nullopt; }

@@ -190,11 +190,14 @@ void Executor::update_shares() {
     if (links_.idle()) launch_at_ = kNever;
     return;
   }
-  const auto to_come = [this](SimTime time) { return time > now_ ? time : kNever; };
   launch_at_ = kNever;
-  for (std::size_t i = 0; i < links_used_; ++i) launch_at_ = std::min(launch_at_, to_come(copies_[i].launched()));
+  Transfers transfers{};
+  for (std::size_t i = 0; i < links_used_; ++i) {
+    transfers[i] = copies_[i].transferring(now_);
+    if (transfers[i] == nullptr) launch_at_ = earlier(launch_at_, copies_[i].launched());
+  }
   if (others_copy_) return;
-  const Slowdowns& slowdowns = links_.alone(transfers());
+  const Slowdowns& slowdowns = links_.alone(transfers);
   if (!slowed_ && &slowdowns == &CopyLinks::kUnslowed) return;
   slowed_ = false;
   for (std::size_t i = 0; i < links_used_; ++i) {
@@ -430,9 +433,17 @@ bool Executor::work_in_layer(const IterationPlan& plan, SimTime until) {
       return true;
     }
     const Duration time = stretched(work.time);
-    worked_.all += work.time;
-    if (work.arithmetic) worked_.arithmetic += work.time;
-    use_of(Stream::compute).busy += time;
+    // Those that start before anything else happens.
+    std::int64_t pieces = 1;
+    if (work.alike > 0 && time > Duration{}) {
+      const SimTime last = earlier(next_copy_event() - Duration(1), until);
+      pieces = std::clamp<std::int64_t>((last - now_) / time, 0, work.alike) + 1;
+      if (pieces > 1) plan.rule->skip_alike(static_cast<std::int32_t>(pieces - 1));
+    }
+    worked_.all += work.time * pieces;
+    if (work.arithmetic) worked_.arithmetic += work.time * pieces;
+    use_of(Stream::compute).busy += time * pieces;
+    now_ = now_ + time * (pieces - 1);
     compute_free_ = now_ + time;
     if (time == Duration{}) continue;
     if (!reach(plan.rule, compute_free_, until)) return false;

@@ -89,13 +89,13 @@ class RuleSet final : public LayerRule {
                                [](const LayerRule* rule) { return rule != nullptr && rule->works_in_layers(); });
   }
   [[nodiscard]] LayerWork work(std::int32_t layer, std::int32_t sub_batch, CopySink& sink) override {
-    std::int32_t owner = 0;
-    while (rules_[at(owner)] == nullptr || !rules_[at(owner)]->works_in_layers()) ++owner;
+    const std::int32_t owner = worker();
     Owned owned(owner, sink);
     LayerWork work = rules_[at(owner)]->work(layer, sub_batch, owned);
     if (work.wait == Wait::layers) work.wait = wait_for(owner);
     return work;
   }
+  void skip_alike(std::int32_t count) override { rules_[at(worker())]->skip_alike(count); }
   void at_layers_end(CopySink& sink) override {
     for (std::int32_t owner = 0; owner < kCopyOwners; ++owner) {
       if (rules_[at(owner)] == nullptr) continue;
@@ -127,6 +127,12 @@ class RuleSet final : public LayerRule {
     CopySink& sink_;
   };
 
+  /// Whose rule works in layers.
+  [[nodiscard]] std::int32_t worker() const {
+    std::int32_t owner = 0;
+    while (rules_[at(owner)] == nullptr || !rules_[at(owner)]->works_in_layers()) ++owner;
+    return owner;
+  }
   static std::size_t at(std::int32_t owner) { return static_cast<std::size_t>(owner); }
 
   std::array<LayerRule*, static_cast<std::size_t>(kCopyOwners)> rules_{};

@@ -992,7 +992,7 @@ class ToldAttention final : public LayerRule {
   [[nodiscard]] std::optional<Wait> unfinished(std::int32_t sub_batch) const override {
     return rule_.unfinished(sub_batch);
   }
-  [[nodiscard]] int told() const { return told_; }
+  [[nodiscard]] std::int64_t told() const { return told_; }
 
  private:
   CpuAttention rule_;
@@ -1004,7 +1004,7 @@ class ToldAttention final : public LayerRule {
 // then the second sub-batch waits for 10. Before layer 1 the second sub-batch has not used the CPU, before layers 2 and
 // 3 all is alike: three layers are executed, and 997 repeat the last one.
 TEST(ExecutorRecurrence, LayersThatRepeatTheOneBefore_AreNotExecuted) {
-  constexpr std::int32_t kLayers = 1000;
+  constexpr std::int64_t kLayers = 1000;
   const CpuAttentionWork work{copy(Stream::d2h, 0, 2), copy(Stream::cpu, 0, 5), copy(Stream::h2d, 0, 3)};
   const std::vector<CpuAttentionWork> both{work, work};
   const std::vector<SubBatchTimes> times(2, SubBatchTimes{.gpu = LayerTimes(ns(10))});
@@ -1025,7 +1025,7 @@ TEST(ExecutorRecurrence, LayersThatRepeatTheOneBefore_AreNotExecuted) {
 // to 498 and for the first one of layer 499, and since 10,002 ns for the second one. Before the cut three layers are
 // executed and the step in which it falls. After it come the other step of layer 500, and layer 501, which is like it.
 TEST(ExecutorRecurrence, ACutEndsTheRepetition) {
-  constexpr std::int32_t kLayers = 1000;
+  constexpr std::int64_t kLayers = 1000;
   const CpuAttentionWork work{copy(Stream::d2h, 0, 2), copy(Stream::cpu, 0, 5), copy(Stream::h2d, 0, 3)};
   const std::vector<CpuAttentionWork> both{work, work};
   const std::vector<SubBatchTimes> times(2, SubBatchTimes{.gpu = LayerTimes(ns(10))});
@@ -1041,6 +1041,55 @@ TEST(ExecutorRecurrence, ACutEndsTheRepetition) {
   EXPECT_EQ(rule.told(), 2 * 3 + 1);
   EXPECT_EQ(executor.run(plan, kNever).time, at(20'010));
   EXPECT_EQ(rule.told(), 2 * 3 + 4);
+}
+
+/// Five equal pieces of work in its layer, beside one copy from the start of the layer on.
+class EqualPieces final : public LayerRule {
+ public:
+  explicit EqualPieces(bool says_so) : says_so_(says_so) {}
+  void at_layer_start(std::int32_t, std::int32_t, CopySink& sink) override { sink.issue(copy(Stream::h2d, 0, 17)); }
+  void at_copy_done(const Copy&, CopySink&) override {}
+  [[nodiscard]] bool ready(std::int32_t, std::int32_t) const override { return true; }
+  [[nodiscard]] bool works_in_layers() const override { return true; }
+  [[nodiscard]] LayerWork work(std::int32_t, std::int32_t, CopySink&) override {
+    ++asked_;
+    if (left_ == 0) return {};
+    --left_;
+    return {.kind = LayerWork::Kind::computes, .time = ns(4), .arithmetic = true, .alike = says_so_ ? left_ : 0};
+  }
+  void skip_alike(std::int32_t count) override { left_ -= count; }
+  [[nodiscard]] std::int64_t asked() const { return asked_; }
+
+ private:
+  bool says_so_;
+  std::int32_t left_ = 5;
+  std::int64_t asked_ = 0;
+};
+
+// What starts beside a copy takes 3/2 of its time. The layer, 10, takes 15. The first piece starts at 15, beside the
+// copy, which ends at 17: 6. The others start at 21, 25, 29 and 33: 4 each. The rule is asked for the first piece, for
+// those after the copy, and once more. Cut at 25, when the third piece starts, it is asked for the fourth one, too.
+TEST(ExecutorWork, PiecesThatAreAlike_AreExecutedTogether) {
+  const std::vector<SubBatchTimes> times{{.gpu = LayerTimes(ns(10))}};
+  for (const bool says_so : {false, true}) {
+    for (const bool cut : {false, true}) {
+      EqualPieces rule(says_so);
+      Executor executor({.compute = {3, 2}});
+      const IterationPlan plan{1, times, &rule};
+      executor.begin(plan, at(0));
+      if (cut) {
+        EXPECT_FALSE(executor.run(plan, at(25)).finished);
+        EXPECT_EQ(executor.worked_in_layers().all, ns(12));
+        EXPECT_EQ(executor.use(Stream::compute).busy, ns(15 + 6 + 4 + 4));
+      }
+      EXPECT_EQ(executor.run(plan, kNever).time, at(37));
+      EXPECT_EQ(executor.use(Stream::compute), (StreamUse{ns(37), ns(0), Bytes(0)}));
+      EXPECT_EQ(executor.worked_in_layers().all, ns(20));
+      EXPECT_EQ(executor.worked_in_layers().arithmetic, ns(20));
+      const std::int64_t together = cut ? 4 : 3;
+      EXPECT_EQ(rule.asked(), says_so ? together : 6);
+    }
+  }
 }
 
 }  // namespace
