@@ -277,6 +277,7 @@ LayerWork ExpertLayers::work(std::int32_t layer, std::int32_t /*sub_batch*/, Cop
   if (!entered_) {
     entered_ = true;
     pieces_.clear();
+    turns_.clear();
     next_ = 0;
     deferred_ = 0;
     in_turn_ = false;

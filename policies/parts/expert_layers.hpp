@@ -87,7 +87,7 @@ class ExpertLayers : public LayerPolicy, protected LayerRule {
     load_and_compute(1, rows, copies);
     turns_.back().out = true;
   }
-  /// Likewise the CPU, in `time`.
+  /// Likewise the CPU, experts > 0 in `time`.
   void compute_on_cpu_in_turn(std::int64_t experts, Duration time);
   /// The CPU computes them: the hidden states go to the host, the outputs come back.
   void compute_on_cpu(CopySink& sink, std::int64_t experts, std::int64_t rows) {
@@ -147,11 +147,11 @@ class ExpertLayers : public LayerPolicy, protected LayerRule {
     bool arithmetic = false;  // bound by arithmetic, not by memory
     bool operator==(const OnGpu&) const = default;
   };
-  /// A step of a layer. The GPU takes them in order. Small, because most layers have many and most are of one kind.
+  /// A step of a layer. The GPU takes them in order.
   struct Piece {
     OnGpu gpu{};
     std::int64_t ticket = 0;
-    std::int32_t alike = 0;  // as many follow that are equal
+    std::int32_t alike = 0;  // equal steps that follow and have not started; -1: nor is this one left
     bool has_turn = false;   // the next one of turns_ comes first
   };
   /// What comes before the GPU computes, with nothing beside it.

@@ -76,10 +76,9 @@ class ExpertShares {
       sort(rows_[l]);
     }
   }
-  /// Small numbers, so that the rows of all layers stay in a cache.
   struct Row {
     std::vector<double> shares{};           // the largest first
-    std::vector<std::uint16_t> order{};     // whose they are
+    std::vector<std::uint16_t> order{};     // whose they are; small, so that those of all layers stay in a cache
     std::vector<std::uint16_t> position{};  // by expert, in `order`
     [[nodiscard]] double share(std::int32_t expert) const { return shares[position[static_cast<std::size_t>(expert)]]; }
   };

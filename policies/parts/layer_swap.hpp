@@ -73,7 +73,8 @@ class LayerSet {
 
 class LayerSwap final : public LayerRule {
  public:
-  /// Copies of one slot, which stores one layer's KV of every block. The rule fills in `layer` and `tag`.
+  /// Copies of one slot, which stores one layer's KV of every block: `in` is h2d, `out` is d2h. The rule fills in
+  /// `layer`.
   struct SlotCopies {
     Copy in{};
     Copy out{};

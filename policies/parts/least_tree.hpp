@@ -10,7 +10,7 @@
 
 namespace spillway {
 
-/// Numbers > the smallest of their type by place, all 0 at first. Equal numbers: the lowest place is the least. set()
+/// Numbers by place, all 0 at first, each above the smallest int64. Equal numbers: the lowest place is the least. set()
 /// is O(log places), least() and at() O(1).
 class LeastTree {
  public:

@@ -71,9 +71,11 @@ struct LayerWork {
     computes  // from now on
   };
   Kind kind = Kind::none;
-  Duration time{};           // computes: how long
-  bool arithmetic = false;   // computes: bound by arithmetic, not by memory
-  std::int32_t alike = 0;    // computes: the next calls return as many pieces that are equal, as long as no copy ends
+  Duration time{};          // computes: how long
+  bool arithmetic = false;  // computes: bound by arithmetic, not by memory
+  /// computes: as many further calls would return this piece again and issue no copy, as long as no copy ends. Above 0
+  /// only from rules that implement skip_alike.
+  std::int32_t alike = 0;
   Wait wait = Wait::layers;  // waits: for copies of the rule, or for something else
 };
 

@@ -233,7 +233,7 @@ class IterationRunner final : private CopyObserver {
 
   void copied(const Copy& copy, SimTime started, SimTime ended) override {
     LayerPolicy* const policy = part(copy.owner).policy;
-    if (observer_ != nullptr) observer_->copied(copy, started, ended);
+    if (observer_ != nullptr) observer_->copied(copy, started, ended);  // first: the usual one is a tail call
     if (policy != nullptr) policy->copied(copy, started, ended);
   }
   void waited(Wait what, SimTime from, SimTime until) override {

@@ -90,9 +90,10 @@ class CopyLinks {
   [[nodiscard]] std::size_t streams() const { return streams_; }
   /// How much the two directions of the host link slow each other down: `both` transfer, or one.
   [[nodiscard]] const Slowdowns& on_host_link(bool both) const { return both ? duplexed_ : lone_; }
-  /// How much the transfers, all expected, slow each other down when no other instance copies. kUnslowed itself where a
-  /// contended link slows none of them down. Valid until the next call. O(1) for transfers as lately.
   static constexpr Slowdowns kUnslowed{};
+  /// How much the transfers, all expected, slow each other down when no other instance copies. Once links are
+  /// contended: kUnslowed itself if nothing transfers, or one copy that nothing slows down when it is alone. Valid
+  /// until the next call. O(1) for transfers as lately.
   [[nodiscard]] const Slowdowns& alone(const Transfers& transfers) {
     if (contended_) return alone_on_shared(transfers);
     return on_host_link(transfers[0] != nullptr && transfers[1] != nullptr);

@@ -433,7 +433,7 @@ bool Executor::work_in_layer(const IterationPlan& plan, SimTime until) {
       return true;
     }
     const Duration time = stretched(work.time);
-    // Those that start before anything else happens.
+    // Equal pieces that start before the next copy event, and by `until`, are taken together.
     std::int64_t pieces = 1;
     if (work.alike > 0 && time > Duration{}) {
       const SimTime last = earlier(next_copy_event() - Duration(1), until);
@@ -445,7 +445,6 @@ bool Executor::work_in_layer(const IterationPlan& plan, SimTime until) {
     use_of(Stream::compute).busy += time * pieces;
     now_ = now_ + time * (pieces - 1);
     compute_free_ = now_ + time;
-    if (time == Duration{}) continue;
     if (!reach(plan.rule, compute_free_, until)) return false;
     finish_copies(plan.rule);
   }
@@ -455,7 +454,7 @@ inline void Executor::compute_quiet_layers(const IterationPlan& plan, Duration e
   if (at_gate_ || copies_ended_ || layer_ >= plan.layers) return;
   const SimTime first = compute_free_;
   const SimTime last = earlier(next_copy_event() - Duration(1), until);  // that a layer may start
-  if (last < first + every) return;
+  if (last < first + every) return;                                      // no second layer could start
   const std::int32_t quiet = quiet_layers(plan);
   if (quiet < 2) return;
   const Duration work = stretched(every);

@@ -291,13 +291,13 @@ class Executor final : private CopySink {
     static_assert(static_cast<int>(Stream::compute) == 0 && static_cast<std::size_t>(Stream::h2d) == 1);
     return static_cast<std::size_t>(stream) - 1;
   }
-  /// By value: std::min would read again what it has compared.
+  /// By value: std::min returns a reference, which is then read again.
   static constexpr SimTime earlier(SimTime a, SimTime b) { return b < a ? b : a; }
   [[nodiscard]] SimTime next_host_copy_done() const { return earlier(copies_[0].finish(), copies_[1].finish()); }
   [[nodiscard]] SimTime next_other_done() const;
-  /// The stream whose copy ends first, among several the one that is told first.
+  /// The stream whose copy ends first; of several, the one whose end the rule hears of first.
   [[nodiscard]] CopyStream& next_to_end();
-  /// A copy is the first one of a lane beyond those that most instances use.
+  /// Counts `lane` among those in use.
   void use_lane(std::size_t lane);
   StreamUse& use_of(Stream stream) { return use_[static_cast<std::size_t>(stream)]; }
 
@@ -346,6 +346,7 @@ class Executor final : private CopySink {
   void finish_copies(LayerRule* rule) {
     if (copies_ended_ || next_copy_event() <= now_) finish_some(rule);
   }
+  /// The same, where there are some.
   void finish_some(LayerRule* rule);
   bool reach(LayerRule* rule, SimTime target, SimTime until);
   bool reach_layer(LayerRule* rule, SimTime until);

@@ -67,10 +67,10 @@ void systematic_sample(std::int32_t count, const Chance& chance, std::int64_t u,
   drawn.resize(static_cast<std::size_t>(count));
   std::int32_t* const all = drawn.data();
   const auto size = static_cast<std::uint32_t>(count);
-  // Of what was visited, so that its whole part is ceil(sum - u): as many as have been drawn.
+  // The running sum, shifted by 1 - u: its whole part is the number drawn so far.
   auto sum = static_cast<std::uint64_t>(kFixedOne - 1 - u);
   const auto visit = [&](std::uint32_t expert) {
-    all[sum >> 32U] = static_cast<std::int32_t>(expert);  // stays, if the next sum has another whole part
+    all[sum >> 32U] = static_cast<std::int32_t>(expert);  // overwritten unless the sum passes a whole number
     sum += static_cast<std::uint64_t>(chance(expert));
   };
   constexpr std::uint32_t kAtATime = 4;

@@ -210,6 +210,16 @@ void add_dependence(const Advice& advice, Lines& lines) {
   }
 }
 
+/// What the runs assumed of experts.locality.
+void add_localities(const Advice& advice, Lines& lines) {
+  for (const AdvisedConfiguration& one : advice.configurations) {
+    if (one.standing != Standing::ranked || !one.locality) continue;
+    lines.add("Locality", fmt::format("{}{}; spillway search shows what half and twice of it do",
+                                      one.label.empty() ? "" : values_of(one.label) + ": ",
+                                      locality_text(*one.locality, {}, std::nullopt)));
+  }
+}
+
 }  // namespace
 
 std::string to_advice_table(const Advice& advice) {
@@ -240,6 +250,7 @@ std::string to_advice_table(const Advice& advice) {
   for (const AdvisedConfiguration& one : advice.configurations) {
     if (one.standing == Standing::ranked) trusts.push_back(&one.trust);
   }
+  add_localities(advice, tail);
   add_trust(trusts, tail);
   std::string text = head.text() + "\n";
   if (winner != nullptr) text += table.text() + "\n";
@@ -279,6 +290,7 @@ std::string to_advice_json(const Advice& advice) {
                {"noise", one.noise},
                {"trust", trust_json(one.trust)},
                {"metrics", metrics_json(one.metrics)}};
+    if (one.locality) entry["expert_locality"] = assumed_locality_json(*one.locality);
     if (one.fleet) {
       entry["fleet"] = {{"replicas", one.fleet->replicas},
                         {"gpus", one.fleet->gpus},
@@ -444,6 +456,7 @@ std::string to_plan_table(const Advice& advice) {
   std::vector<const Trust*> trusts;
   trusts.reserve(plan.size());
   for (const Planned& one : plan) trusts.push_back(&one.configuration->trust);
+  add_localities(advice, tail);
   add_trust(trusts, tail);
   std::string text = head.text() + "\n";
   if (!plan.empty()) text += table.text() + "\n";

@@ -49,6 +49,23 @@ void add_limit(const SearchReport& report, const FoundEdge& edge, Lines& lines) 
                                                     : fmt::format("{}: {}", beyond->text, shown(beyond->reason))));
 }
 
+/// "0.4 (default): policy.slots 16; at 0.2: 18; at 0.8: no value".
+void add_locality(const SearchReport& report, const FoundEdge& edge, Lines& lines) {
+  if (!edge.locality) return;
+  const TriedValue* const best = edge.probe(edge.value);
+  std::string text = edge.label.empty() ? "" : edge.label + ": ";
+  text += locality_text(*edge.locality, {}, std::nullopt);
+  if (!edge.other_localities.empty()) {
+    text += fmt::format(": {} {}", report.key, best == nullptr ? "no value" : best->text);
+    for (const OtherLocalityEdge& other : edge.other_localities) {
+      text += fmt::format("; at {:g}: {}", other.locality, other.value ? other.text : "no value");
+    }
+  } else if (!edge.locality->no_effect.empty()) {
+    text += "; not searched with this value halved and doubled: " + edge.locality->no_effect;
+  }
+  lines.add("Locality", text);
+}
+
 /// The configuration with the best value; null when there are none, or one alone.
 const FoundEdge* winner_of(const SearchReport& report) {
   if (report.edges.size() < 2) return nullptr;
@@ -114,6 +131,7 @@ std::string to_search_table(const SearchReport& report) {
             report.limit_reached ? "; for some values it stayed unclear, and they count as missing the SLOs" : ""));
   }
   add_robustness(report, tail);
+  for (const FoundEdge& edge : report.edges) add_locality(report, edge, tail);
   std::vector<const Trust*> trusts;
   for (const FoundEdge& edge : report.edges) {
     if (const TriedValue* best = edge.probe(edge.value)) trusts.push_back(&best->trust);
@@ -157,6 +175,11 @@ std::string to_search_json(const SearchReport& report) {
                                 {"probes", probes}});
     if (report.perturbation) {
       for (const auto& value : edge.perturbed) json["searches"].back()["perturbed"].push_back(nullable(value));
+    }
+    if (edge.locality) json["searches"].back()["expert_locality"] = assumed_locality_json(*edge.locality);
+    for (const OtherLocalityEdge& other : edge.other_localities) {
+      json["searches"].back()["other_localities"].push_back(
+          {{"value", other.locality}, {"found", nullable(other.value)}});
     }
   }
   if (report.perturbation) {

@@ -89,9 +89,10 @@ class TimeSeries::Instance final : public InstanceObserver {
   }
   void lasted(SimTime from, SimTime until, const InstanceLevels& levels) override {
     series_.reach(until);
-    const auto passed = std::ranges::partition(pieces_, [until](const Piece& one) { return one.end > until; });
-    for (const Piece& one : passed) add(one, until);
-    pieces_.erase(passed.begin(), passed.end());
+    const auto goes_on = [until](const Piece& one) { return one.end > until; };
+    const auto passed = std::partition(pieces_.begin(), pieces_.end(), goes_on);
+    std::for_each(passed, pieces_.end(), [&](const Piece& one) { add(one, until); });
+    pieces_.erase(passed, pieces_.end());
     visit(from, until, [&](Bin& bin, SimTime begin, SimTime end) {
       const Wide length = (end - begin).count();
       bin[kRunning] += levels.running * length;

@@ -507,6 +507,7 @@ void Adviser::take_description(const Candidate& candidate, const PointOutcome& o
   configuration.bottleneck = outcome.bottleneck;
   configuration.steadiness = outcome.steadiness;
   configuration.trust = outcome.trust;
+  configuration.locality = outcome.locality;
   const auto result = nlohmann::json::parse(outcome.json);
   const auto& setup = result.at("setup");
   if (const auto flags = serve_flags(result)) {

@@ -11,6 +11,7 @@
 
 #include "sim/api/parameter.hpp"
 #include "sim/metrics/metrics.hpp"
+#include "sim/study/locality.hpp"
 #include "sim/study/point_grid.hpp"
 #include "sim/study/robustness.hpp"
 #include "sim/study/search.hpp"
@@ -63,6 +64,7 @@ struct AdvisedConfiguration {
   std::int64_t requests = 0;
   std::string steadiness{};
   Trust trust{};
+  std::optional<ExpertLocality> locality{};  // that the run assumed
   std::optional<Fleet> fleet{};
   std::int64_t settings_tried = 0;
 

@@ -128,7 +128,7 @@ bool Search::run() {
     settings.start = configurations_[i].start.value_or(settings.start);
     settings.low = configurations_[i].low.value_or(settings.low);
     report_.edges.push_back({.label = configurations_[i].label, .axis_values = configurations_[i].axis_values});
-    searches.push_back({i, std::nullopt, EdgeSearch(settings)});
+    searches.push_back({i, EdgeSearch(settings)});
   }
   if (!finish(searches)) return false;
   for (const Running& one : searches) {
@@ -137,7 +137,7 @@ bool Search::run() {
     edge.beyond = one.search.fails_at();
     if (const TriedValue* best = edge.probe(edge.value)) edge.noise = criterion_.noise(best->metrics);
   }
-  return !report_.perturbation || perturbed();
+  return (!report_.perturbation || perturbed()) && (!report_.other_localities || with_other_localities());
 }
 
 bool Search::perturbed() {
@@ -154,11 +154,35 @@ bool Search::perturbed() {
     EdgeSearch::Settings settings = settings_;
     settings.start = *edge.value;
     settings.factor = 1.0 + *report_.perturbation;
-    for (std::size_t p = 0; p < all.size(); ++p) searches.push_back({i, p, EdgeSearch(settings)});
+    for (std::size_t p = 0; p < all.size(); ++p) searches.push_back({i, EdgeSearch(settings), p});
   }
   if (!finish(searches)) return false;
   for (const Running& one : searches) {
     report_.edges[one.configuration].perturbed[*one.perturbation] = one.search.holds_at();
+  }
+  return true;
+}
+
+bool Search::with_other_localities() {
+  constexpr double kFactor = 1.25;  // of a step: the answers are near each other
+  if (key_.name == kLocalityKey || std::ranges::find(report_.axes, kLocalityKey) != report_.axes.end()) return true;
+  std::vector<Running> searches;
+  for (std::size_t i = 0; i < report_.edges.size(); ++i) {
+    const FoundEdge& edge = report_.edges[i];
+    if (!edge.locality || !edge.locality->no_effect.empty()) continue;
+    EdgeSearch::Settings settings = settings_;
+    settings.start = edge.value.value_or(configurations_[i].start.value_or(settings.start));
+    settings.low = configurations_[i].low.value_or(settings.low);
+    settings.factor = edge.value.value_or(0.0) > 0.0 ? kFactor : settings.factor;
+    for (const double locality : half_and_twice(edge.locality->value)) {
+      searches.push_back({i, EdgeSearch(settings), std::nullopt, locality});
+    }
+  }
+  if (!finish(searches)) return false;
+  for (const Running& one : searches) {
+    const std::optional<double> value = one.search.holds_at();
+    report_.edges[one.configuration].other_localities.push_back(
+        {*one.locality, value, value ? numeric_text(key_, *value) : std::string()});
   }
   return true;
 }
@@ -191,6 +215,10 @@ Point Search::point(const Running& one) const {
         {"workload.requests", fmt::format("{}", one.requests), Origin::argument, "--max " + key_.name, {}});
   }
   if (one.perturbation) point.scales = scales_[*one.perturbation];
+  if (one.locality) {
+    std::erase_if(point.assignments, [](const Assignment& given) { return given.key == kLocalityKey; });
+    point.assignments.push_back({kLocalityKey, fmt::format("{}", *one.locality), Origin::argument, kLocalityKey, {}});
+  }
   return point;
 }
 
@@ -220,7 +248,8 @@ void Search::take(Running& one, PointOutcome outcome) {
     one.search.tell(fault.empty());
   }
   one.ran = one.ran || !outcome.failed();
-  if (one.perturbation) return;
+  if (one.perturbation || one.locality) return;
+  if (outcome.locality) report_.edges[one.configuration].locality = outcome.locality;
   const std::optional<double> miss = criterion_.miss(outcome);
   const bool holds = fault.empty();
   report_.edges[one.configuration].probes.push_back({value, numeric_text(key_, value), outcome.id, outcome.requests,

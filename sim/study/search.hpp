@@ -8,6 +8,7 @@
 #include "sim/api/parameter.hpp"
 #include "sim/metrics/metrics.hpp"
 #include "sim/study/edge_search.hpp"
+#include "sim/study/locality.hpp"
 #include "sim/study/point_grid.hpp"
 #include "sim/study/robustness.hpp"
 #include "sim/study/trust.hpp"
@@ -27,6 +28,13 @@ struct TriedValue {
   Trust trust{};
 };
 
+/// What is found where sequences keep another share of their experts.
+struct OtherLocalityEdge {
+  double locality = 0.0;
+  std::optional<double> value{};  // the best one, in the unit in which the key is stored
+  std::string text{};             // as written
+};
+
 /// The search for one configuration.
 struct FoundEdge {
   std::string label;                       // "policy=vllm"; empty for a single configuration
@@ -35,7 +43,9 @@ struct FoundEdge {
   std::optional<double> value{};           // the best value that meets the SLOs
   std::optional<double> beyond{};  // the nearest value that fails; empty when all values up to the limit meet the SLOs
   std::string noise{};             // figures of the best value whose interval includes the limit; empty: none
-  std::vector<std::optional<double>> perturbed{};  // best value for each perturbation
+  std::vector<std::optional<double>> perturbed{};     // best value for each perturbation
+  std::optional<ExpertLocality> locality{};           // that the runs assumed; empty: the policy places no experts
+  std::vector<OtherLocalityEdge> other_localities{};  // half and twice of it; empty: not searched
   /// The probe of `value` or of `beyond`; null when there is no such probe.
   [[nodiscard]] const TriedValue* probe(const std::optional<double>& at) const;
   /// The probe that misses its limits by the smallest share; null when no value could run.
@@ -56,6 +66,7 @@ struct SearchReport {
   std::vector<FoundEdge> edges{};
   std::optional<double> perturbation{};
   std::vector<std::string> perturbations{};  // labels
+  bool other_localities = false;             // searches again with half and twice of each assumed locality
 
   /// The first change of the configurations' order by best value. Values within the tolerance have no order.
   [[nodiscard]] std::optional<RankingFlip> flip() const;
@@ -114,15 +125,18 @@ class Search {
   /// A running search.
   struct Running {
     std::size_t configuration = 0;
-    std::optional<std::size_t> perturbation{};  // empty: the base search
     EdgeSearch search;
-    bool ran = false;           // at least one value could run
-    std::int64_t requests = 0;  // of the runs at the next value; 0: as the configuration says
-    std::int64_t before = 0;    // requests of the run before at this value; 0: none
+    std::optional<std::size_t> perturbation{};  // empty: times as they are
+    std::optional<double> locality{};           // empty: as configured
+    bool ran = false;                           // at least one value could run
+    std::int64_t requests = 0;                  // of the runs at the next value; 0: as the configuration says
+    std::int64_t before = 0;                    // requests of the run before at this value; 0: none
   };
 
   /// Repeats the searches under every perturbation, in smaller steps, starting at the result of the base search.
   bool perturbed();
+  /// Repeats the searches with half and twice of the assumed locality, likewise.
+  bool with_other_localities();
   /// Runs the next value of every open search in parallel until all searches end.
   bool finish(std::vector<Running>& searches);
   [[nodiscard]] Point point(const Running& one) const;

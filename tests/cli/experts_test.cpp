@@ -206,6 +206,73 @@ TEST_F(Experts, SearchFindsTheFewestLayersOnTheHost) {
   }
 }
 
+// With half and twice the locality, the slots that are found meet the limit, and one slot less does not; no value: as
+// many slots as the search may try do not.
+TEST_F(Experts, SearchShowsHalfAndTwiceTheLocality) {
+  const auto with = [&](int slots, const std::string& locality) {
+    return tpot(run({"policy.slots=" + std::to_string(slots), "experts.locality=" + locality, "--fixed-locality"}));
+  };
+  const double limit = (with(8, "0.4") + with(64, "0.4")) / 2.0;
+  const auto search = [&](std::vector<std::string> more) {
+    std::vector<std::string> all{"--min",
+                                 "policy.slots",
+                                 "--from",
+                                 "8",
+                                 "--to",
+                                 "64",
+                                 "replications=1",
+                                 "--slo",
+                                 "p50_tpot_ms<" + std::to_string(limit)};
+    all.insert(all.end(), more.begin(), more.end());
+    return spillway(small("search", std::move(all)));
+  };
+  const auto result = search({"--json"});
+  ASSERT_EQ(result.code, 0) << result.err;
+  const json found = json::parse(result.out)["searches"][0];
+  EXPECT_EQ(found["expert_locality"]["value"], 0.4);
+  EXPECT_EQ(found["expert_locality"]["origin"], "default");
+  ASSERT_EQ(found["other_localities"].size(), 2U);
+  const std::vector<std::pair<std::string, double>> others{{"0.2", 0.2}, {"0.8", 0.8}};
+  for (std::size_t i = 0; i < others.size(); ++i) {
+    const auto& [text, locality] = others[i];
+    const json& other = found["other_localities"][i];
+    EXPECT_EQ(other["value"], locality);
+    if (other["found"].is_null()) {
+      EXPECT_GE(with(64, text), limit);
+      continue;
+    }
+    const int slots = other["found"].get<int>();
+    EXPECT_LT(with(slots, text), limit);
+    if (slots > 8) {
+      EXPECT_GE(with(slots - 1, text), limit);
+    }
+  }
+  EXPECT_NE(found["other_localities"][0]["found"], found["other_localities"][1]["found"]);
+  const std::string shown = unbroken(search({}).out);
+  EXPECT_THAT(shown, HasSubstr("Locality     0.4 (default): policy.slots " + found["value"].dump().substr(0, 2)));
+  EXPECT_THAT(shown, HasSubstr("; at 0.8: "));
+  EXPECT_THAT(search({"--fixed-locality"}).out, HasSubstr("Locality     0.4 (default)\n"));
+  EXPECT_THAT(unbroken(search({"experts.locality=0"}).out),
+              HasSubstr("not searched with this value halved and doubled: half and twice of 0 are 0"));
+}
+
+// The locality that is searched, or that varies, is not halved and doubled as well.
+TEST_F(Experts, SearchLeavesALocalityThatVariesAlone) {
+  for (const std::vector<std::string>& more :
+       {std::vector<std::string>{"--min", "experts.locality", "--from", "0.1", "--to", "0.9"},
+        {"--min", "policy.slots", "--from", "16", "--to", "17", "experts.locality=0.3,0.6"}}) {
+    std::vector<std::string> all{"replications=1", "--slo", "p50_tpot_ms<1000", "--json"};
+    all.insert(all.end(), more.begin(), more.end());
+    const auto result = spillway(small("search", std::move(all)));
+    ASSERT_EQ(result.code, 0) << result.err;
+    const json searches = json::parse(result.out)["searches"];
+    for (const json& one : searches) {
+      EXPECT_TRUE(one.contains("expert_locality"));
+      EXPECT_FALSE(one.contains("other_localities"));
+    }
+  }
+}
+
 // More slots hit more often. The smallest number that meets a TPOT between those of 8 and 64 slots: it does, and one
 // slot less does not.
 TEST_F(Experts, SearchFindsTheFewestSlots) {

@@ -1012,11 +1012,11 @@ TEST(ExecutorRecurrence, LayersThatRepeatTheOneBefore_AreNotExecuted) {
     ToldAttention rule(both, recurs);
     Executor executor;
     EXPECT_EQ(iterate(executor, {kLayers, times, &rule}), ns(20'010));
-    EXPECT_EQ(rule.told(), recurs ? 2 * 3 : 2 * kLayers);
+    EXPECT_EQ(rule.told(), recurs ? 6 : 2 * kLayers);
     EXPECT_EQ(executor.use(Stream::compute), (StreamUse{ns(20'000), ns(10), Bytes(0)}));
-    EXPECT_EQ(executor.use(Stream::cpu).busy, ns(2 * 5 * kLayers));
-    EXPECT_EQ(executor.use(Stream::h2d).bytes, Bytes(2 * 10 * kLayers));
-    EXPECT_EQ(executor.issued(Stream::d2h), Bytes(2 * 10 * kLayers));
+    EXPECT_EQ(executor.use(Stream::cpu).busy, ns(10 * kLayers));
+    EXPECT_EQ(executor.use(Stream::h2d).bytes, Bytes(20 * kLayers));
+    EXPECT_EQ(executor.issued(Stream::d2h), Bytes(20 * kLayers));
     EXPECT_EQ(executor.bubbles(), (Executor::Bubbles{ns(0), ns(10)}));
   }
 }
@@ -1036,8 +1036,8 @@ TEST(ExecutorRecurrence, ACutEndsTheRepetition) {
   const RunOutcome cut = executor.run(plan, at(10'005));
   EXPECT_FALSE(cut.finished);
   EXPECT_EQ(executor.now(), at(10'005));
-  EXPECT_EQ(executor.use(Stream::cpu).busy, ns(5 * 999));
-  EXPECT_EQ(executor.copying(Stream::cpu), ns(5 * 999 + 3));
+  EXPECT_EQ(executor.use(Stream::cpu).busy, ns(4'995));
+  EXPECT_EQ(executor.copying(Stream::cpu), ns(4'998));
   EXPECT_EQ(rule.told(), 2 * 3 + 1);
   EXPECT_EQ(executor.run(plan, kNever).time, at(20'010));
   EXPECT_EQ(rule.told(), 2 * 3 + 4);
@@ -1047,7 +1047,7 @@ TEST(ExecutorRecurrence, ACutEndsTheRepetition) {
 class EqualPieces final : public LayerRule {
  public:
   explicit EqualPieces(bool says_so) : says_so_(says_so) {}
-  void at_layer_start(std::int32_t, std::int32_t, CopySink& sink) override { sink.issue(copy(Stream::h2d, 0, 17)); }
+  void at_layer_start(std::int32_t, std::int32_t, CopySink& sink) override { sink.issue(copy(Stream::h2d, 0, 21)); }
   void at_copy_done(const Copy&, CopySink&) override {}
   [[nodiscard]] bool ready(std::int32_t, std::int32_t) const override { return true; }
   [[nodiscard]] bool works_in_layers() const override { return true; }
@@ -1067,8 +1067,9 @@ class EqualPieces final : public LayerRule {
 };
 
 // What starts beside a copy takes 3/2 of its time. The layer, 10, takes 15. The first piece starts at 15, beside the
-// copy, which ends at 17: 6. The others start at 21, 25, 29 and 33: 4 each. The rule is asked for the first piece, for
-// those after the copy, and once more. Cut at 25, when the third piece starts, it is asked for the fourth one, too.
+// copy: 6. The copy ends at 21, when the second one starts. That one and the others start at 21, 25, 29 and 33: 4 each.
+// The rule is asked for the first piece, for those after the copy, and once more. Cut at 25, when the third piece
+// starts, it is asked for the fourth one, too.
 TEST(ExecutorWork, PiecesThatAreAlike_AreExecutedTogether) {
   const std::vector<SubBatchTimes> times{{.gpu = LayerTimes(ns(10))}};
   for (const bool says_so : {false, true}) {

@@ -41,8 +41,8 @@ void refuse_keys(const PointGrid& arguments, std::vector<Problem>& problems) {
        {"workload.concurrency", "advise searches the rate, which a closed loop does not have",
         "leave it out, or use spillway search --max workload.concurrency"}}};
   for (const auto& [key, what, fix] : kRefused) {
-    const auto shared =
-        std::ranges::find_if(arguments.shared, [&](const Assignment& one) { return one.key == key && one.text; });
+    const auto is_given = [&name = key](const Assignment& one) { return one.key == name && one.text; };
+    const auto shared = std::ranges::find_if(arguments.shared, is_given);
     if (shared != arguments.shared.end()) problems.push_back({fmt::format("{}: {}", key, what), shared->where, fix});
     const std::vector<std::string> axes = arguments.grid.keys();
     if (std::ranges::find(axes, key) != axes.end()) {

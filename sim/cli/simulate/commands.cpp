@@ -115,6 +115,7 @@ void add_search_flags(CLI::App& sub, SearchOptions& options) {
                  "Share of requests that must meet the SLOs on single requests [99%]")
       ->type_name("FRACTION");
   add_perturb(sub, options.perturb, kPerturbAgain);
+  add_fixed_locality(sub, options.fixed_locality);
 }
 
 void add_advise_flags(CLI::App& sub, AdviseOptions& options) {

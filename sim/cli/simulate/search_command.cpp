@@ -73,6 +73,7 @@ class Planner {
     plan_.report.replications = config.settings.get<std::int64_t>("replications");
     plan_.report.conditions = plan_.criterion.texts();
     plan_.report.metrics = metrics.empty() ? standard_metrics(plan_.arguments) : metrics;
+    plan_.report.other_localities = !options_.fixed_locality;
     plan_.settings.tolerance = plan_.report.tolerance;
     return std::move(plan_);
   }
