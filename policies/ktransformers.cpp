@@ -186,7 +186,7 @@ PolicyInfo info() {
   info.limits =
       "Shared experts are computed before the router's experts, not beside them. Deferral changes what the model "
       "answers, which is not modelled. The simulated routing has no router weights, so deferred experts are chosen "
-      "evenly. The random placement of KTransformers is left out.";
+      "evenly. The random placement of KTransformers is left out, and so is --kt-gpu-experts-ratio: give the number.";
   info.figures = expert_figures();
   info.places_experts = true;
   info.streams = {.weights = true};

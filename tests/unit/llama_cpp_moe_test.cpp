@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "sim/exec/expert_sample.hpp"
 #include "tests/unit/expert_bench.hpp"
 
 namespace spillway {
@@ -80,6 +81,30 @@ TEST(LlamaCppMoe, FromThirtyTwoTokensOnTheExpertsInUseAreCopied) {
   EXPECT_EQ(bench.iterate(32).count(), 48 * 46'875LL + 36 * 24'772'608LL + 48 * 743'178LL);
   EXPECT_EQ(bench.copied(Stream::h2d), Bytes(297'271'296LL * 36));
   EXPECT_EQ(bench.figures().at("demanded_expert_bytes"), 297'271'296.0 * 36);
+}
+
+// The time of the experts on the host is linear in their number, so runs with the whole numbers around
+// D(T) = 128 (1 - (1 - 8/128)^T) give that of D. T = 31: D = 110.6891, and 36 D w = 10.5765 GB at 80 GB/s take 132.21
+// ms. The arithmetic alone, 36 x 2 x 4,718,592 x 248 / 1e12 s = 84.26 ms, shows where only 8 experts are read. T = 32:
+// D = 111.7710, and 10.6799 GB at 12 GB/s take 889.99 ms.
+TEST(LlamaCppMoe, TheExpectedNumberOfExpertsTakesTheTimeOfTheThreshold) {
+  ExpertBench bench("llama-cpp-moe", qwen_model(), qwen(), split(36, 0));
+  const auto on_host_ms = [&](std::int32_t distinct, std::int64_t tokens) {
+    bench.routers.used.assign(48, first_experts(distinct));
+    const auto resident = std::llround(static_cast<double>(distinct * kExpert) / 400e9 * 1e9);
+    // From 32 tokens on, the GPU computes all 48 layers.
+    const std::int64_t on_gpu = tokens < 32 ? 12 : 48;
+    return static_cast<double>(bench.iterate(tokens).count() - 48 * 46'875LL - on_gpu * resident) / 1e6;
+  };
+  const auto expected_ms = [&](std::int64_t tokens) {
+    const double d = distinct_experts(std::vector<double>(128, 8.0 / 128.0), tokens);
+    const auto below = static_cast<std::int32_t>(d);
+    return on_host_ms(below, tokens) * (below + 1 - d) + on_host_ms(below + 1, tokens) * (d - below);
+  };
+  EXPECT_NEAR(distinct_experts(std::vector<double>(128, 8.0 / 128.0), 31), 110.6891, 5e-5);
+  EXPECT_NEAR(expected_ms(31), 132.21, 0.005);
+  EXPECT_NEAR(on_host_ms(8, 31), 84.26, 0.005);
+  EXPECT_NEAR(expected_ms(32), 889.99, 0.005);
 }
 
 // Runs of consecutive experts: D (E - D + 1) / E = 112 x 17 / 128 = 14.875, so 15 runs of three matrices are 45 copies
