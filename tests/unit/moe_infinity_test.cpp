@@ -180,6 +180,11 @@ class FourLayers {
     for (const std::int32_t expert : experts) bench_.routers.used.push_back({{expert, 1}});
     return units(bench_.iterate());
   }
+  /// Tokens that use all three experts of each layer.
+  double all_experts() {
+    bench_.routers.used.assign(4, {{0, 1}, {1, 1}, {2, 1}});
+    return units(bench_.iterate());
+  }
   [[nodiscard]] Figures figures() const { return bench_.figures(); }
 
  private:
@@ -211,6 +216,13 @@ TEST(MoeInfinity, LoadsAheadByTheMatrixOfTheRequest) {
   EXPECT_EQ(figures.at("prefetched_expert_bytes"), 3000.0);
   EXPECT_EQ(figures.at("unused_prefetches"), 0.0);
   EXPECT_NEAR(figures.at("gpu_expert_seconds"), 8e-6, 1e-8);  // eight experts
+}
+
+// All twelve experts are there, three in each of four layers: 4 (1 + 3), and 12 of it with experts.
+TEST(MoeInfinity, ExpertsThatAreExecutedTogetherCountEach) {
+  FourLayers run(12, {kRows}, {});
+  EXPECT_NEAR(run.all_experts(), 16.0, 0.01);
+  EXPECT_NEAR(run.figures().at("gpu_expert_seconds"), 12e-6, 1e-8);
 }
 
 // (1, 0) is worth keeping .45, so gate 0 at 1 loads nothing. At gate 1, at 3, (3, 0) is the most worth loading, .9
