@@ -819,9 +819,10 @@ class Simulation final : public InstanceSink, public Journeys::Run {
     for (std::size_t kind = 0; kind < config_.pools.size(); ++kind) {
       const auto [first, last] = replicas_of(kind);
       Engines engines = engines_of(first, last, end);
-      result.pools.push_back(recorder_.metrics_of(kind).finish(end, engines.totals, engines.gpu_blocks,
-                                                               engines.host_blocks, !interrupted_, engines.fairness,
-                                                               std::move(engines.replicas)));
+      const bool split = config_.handover && config_.handover->kind == kind;
+      result.pools.push_back(recorder_.metrics_of(kind).finish(
+          end, engines.totals, engines.gpu_blocks, engines.host_blocks, !interrupted_, engines.fairness,
+          std::move(engines.replicas), split ? journeys_->handed_over() : std::nullopt));
     }
     Engines all = engines_of(0, replicas_.size(), end);
     ConversationMeter& conversations = recorder_.conversations();

@@ -81,9 +81,13 @@ class Table {
  private:
   /// The metric's value as text; "-" for a missing value.
   template <class Format>
-  [[nodiscard]] std::string show(const std::string& name, Format format) const {
-    const Metric* metric = run_.find(name);
+  [[nodiscard]] static std::string show_of(const RunStatistics& run, const std::string& name, Format format) {
+    const Metric* metric = run.find(name);
     return metric != nullptr && metric->value ? format(*metric->value) : "-";
+  }
+  template <class Format>
+  [[nodiscard]] std::string show(const std::string& name, Format format) const {
+    return show_of(run_, name, format);
   }
   [[nodiscard]] std::string show(const std::string& name) const { return show(name, figure); }
 
@@ -544,29 +548,33 @@ class Table {
 
   /// For several replicas only, a line for each pool.
   void replicas() {
-    const bool pools = run_.handover.has_value();
-    if (pools && !result_.kinds.empty()) return handover();
-    if (run_.replicas.empty() || !result_.kinds.empty()) return;
-    balance(0, pools ? "Prompts" : "Balance", "replica_imbalance");
+    if (result_.kinds.empty()) return replicas_of(run_, "");
+    for (const KindResult& kind : result_.kinds) replicas_of(kind.statistics, kind.name + ": ");
+  }
+  void replicas_of(const RunStatistics& run, const std::string& whose) {
+    const bool lone = run.replicas.size() == 1 && run.replicas.front().down_time == 0.0;
+    if (run.replicas.empty() || (lone && !whose.empty())) return;
+    const bool pools = run.handover.has_value();
+    balance(run, 0, pools ? "Prompts" : "Balance", whose, "replica_imbalance");
     if (!pools) return;
-    balance(1, "Answers", "decode_replica_imbalance");
-    handover();
-  }
-  void handover() {
+    balance(run, 1, "Answers", whose, "decode_replica_imbalance");
     lines_.add("Hand-over",
-               fmt::format("{}; on average, a prompt's KV waits {} ms for free KV blocks and is in transit for {} ms",
-                           show("handed_over_bytes", bytes), show("mean_handover_wait_ms"), show("mean_handover_ms")));
+               fmt::format("{}{}; on average, KV waits {} ms for free blocks and is in transit for {} ms", whose,
+                           show_of(run, "handed_over_bytes", bytes), show_of(run, "mean_handover_wait_ms", figure),
+                           show_of(run, "mean_handover_ms", figure)));
   }
-  void balance(std::int32_t pool, const std::string& label, const std::string& imbalance) {
+  void balance(const RunStatistics& run, std::int32_t pool, const std::string& label, const std::string& whose,
+               const std::string& imbalance) {
     std::vector<ReplicaStatistics> all;
-    std::ranges::copy_if(run_.replicas, std::back_inserter(all), [pool](const auto& one) { return one.pool == pool; });
+    std::ranges::copy_if(run.replicas, std::back_inserter(all), [pool](const auto& one) { return one.pool == pool; });
     const auto share = [](const ReplicaStatistics& one) {
       const auto asked = static_cast<double>(one.engine.prefix_asked.count());
       return asked > 0.0 ? static_cast<double>(one.engine.prefix_hit.count()) / asked : 0.0;
     };
     const auto [fewest, most] = std::ranges::minmax(all, {}, &ReplicaStatistics::sent);
-    std::string text = fmt::format("requests per replica {} to {}; the busiest worked {} times the mean",
-                                   fewest.sent / fewest.replications, most.sent / most.replications, show(imbalance));
+    std::string text =
+        fmt::format("{}requests per replica {} to {}; the busiest worked {} times the mean", whose,
+                    fewest.sent / fewest.replications, most.sent / most.replications, show_of(run, imbalance, figure));
     if (std::ranges::any_of(all, [](const auto& one) { return one.engine.prefix_asked > Tokens(0); })) {
       const auto [least, best] = std::ranges::minmax(all, {}, share);
       text += fmt::format("; prefix cache hits {} to {}", percent(share(least)), percent(share(best)));

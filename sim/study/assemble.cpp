@@ -1094,14 +1094,16 @@ class Assembler {
                                 model.count(), llm_.file.name),
                     "engine.max_model_len", fmt::format("use at most {}", model.count()));
     } else if (limit > capacity) {
-      problems_.add(fmt::format("a request of engine.max_model_len={} tokens cannot fit: the KV cache holds {} tokens "
-                                "({} blocks of {})",
-                                limit.count(), capacity.count(), assembly_.instance.kv.gpu_blocks.count(),
-                                assembly_.instance.kv.block_tokens.count()),
-                    "engine.max_model_len",
-                    fmt::format("use at most {}, or give the KV cache more memory (memory.gpu_kv, "
-                                "engine.gpu_memory_utilization, tensor_parallel)",
-                                capacity.count()));
+      problems_.add(
+          fmt::format("a request of engine.max_model_len={} tokens cannot fit: the KV cache{} holds {} tokens "
+                      "({} blocks of {})",
+                      limit.count(), assembly_.instance.pools.split() ? " of a replica, in both pools," : "",
+                      capacity.count(), assembly_.instance.kv.gpu_blocks.count(),
+                      assembly_.instance.kv.block_tokens.count()),
+          "engine.max_model_len",
+          fmt::format("use at most {}, or give the KV cache more memory (memory.gpu_kv, "
+                      "engine.gpu_memory_utilization, tensor_parallel)",
+                      capacity.count()));
     }
   }
 

@@ -196,17 +196,35 @@ Json clients_json(const RunStatistics& run) {
   return rows;
 }
 
-/// `kinds`: by replica, the name of its kind; empty: there is one kind.
-Json replicas_json(const std::vector<ReplicaStatistics>& replicas, const std::vector<std::string>& kinds) {
-  const bool pools = std::ranges::any_of(replicas, [](const ReplicaStatistics& one) { return one.pool > 0; });
-  const char* const first_pool = pools ? "prefill" : "all";
+/// Where a replica belongs.
+struct Place {
+  std::string instance{};  // the element of `instances`; empty: the run has none
+  std::string pool{};      // all, prefill or decode
+};
+
+/// In order of the replicas, which are those of one kind after the other.
+std::vector<Place> places(const Result& result) {
+  std::vector<Place> all;
+  const auto add = [&all](const Setup& setup, const std::string& instance) {
+    const std::int64_t prompts = setup.prefill_replicas;
+    all.insert(all.end(), static_cast<std::size_t>(prompts), {instance, "prefill"});
+    all.insert(all.end(), static_cast<std::size_t>(setup.replicas - prompts),
+               {instance, prompts > 0 ? "decode" : "all"});
+  };
+  if (result.kinds.empty()) add(result.setup, "");
+  for (const KindResult& kind : result.kinds) add(kind.setup, kind.name);
+  return all;
+}
+
+Json replicas_json(const std::vector<ReplicaStatistics>& replicas, const std::vector<Place>& places) {
   Json rows = Json::array();
   const auto share = [](Tokens part, Tokens all) {
     return all > Tokens(0) ? Json(static_cast<double>(part.count()) / static_cast<double>(all.count())) : Json();
   };
   for (const ReplicaStatistics& one : replicas) {
+    const Place& place = places.at(rows.size());
     rows.push_back({{"replica", rows.size()},
-                    {"pool", kinds.empty() ? Json(one.pool == 0 ? first_pool : "decode") : Json(kinds[rows.size()])},
+                    {"pool", place.pool},
                     {"requests", one.sent},
                     {"finished_requests", one.finished},
                     {"lost_requests", one.lost},
@@ -219,6 +237,7 @@ Json replicas_json(const std::vector<ReplicaStatistics>& replicas, const std::ve
                     {"jain_index", nullable(one.jain_index)},
                     {"max_service_difference_tokens", nullable(one.max_service_difference)},
                     {"replications", one.replications}});
+    if (!place.instance.empty()) rows.back()["instance"] = place.instance;
   }
   return rows;
 }
@@ -375,18 +394,7 @@ std::string to_json(const Result& result) {
   };
   if (run.engine.layers) add_series("expansion_over_time", expansion_json(*run.engine.layers));
   if (!run.conversations.empty()) add_series("conversations_over_time", conversations_json(run.conversations));
-  if (!run.replicas.empty()) {
-    std::vector<std::string> kinds;
-    for (const KindResult& kind : result.kinds) {
-      const std::int64_t prompts = kind.setup.prefill_replicas;
-      const auto add = [&kinds](std::int64_t count, std::string name) {
-        kinds.insert(kinds.end(), static_cast<std::size_t>(count), std::move(name));
-      };
-      if (prompts > 0) add(prompts, kind.name + " prefill");
-      add(kind.setup.replicas - prompts, prompts > 0 ? kind.name + " decode" : kind.name);
-    }
-    json["replicas"] = replicas_json(run.replicas, kinds);
-  }
+  if (!run.replicas.empty()) json["replicas"] = replicas_json(run.replicas, places(result));
   if (!result.links.empty()) json["links"] = links_json(result);
   if (!result.loans.empty()) json["lending"] = lending_json(result);
   if (!run.clients.empty()) {

@@ -314,7 +314,8 @@ Json conversations_over_time() {
 Json replicas() {
   return list_of(Object()
                      .key("replica", count())
-                     .key("pool", text())
+                     .optional("instance", text())
+                     .key("pool", choice({"all", "prefill", "decode"}))
                      .key("requests", count())
                      .key("finished_requests", count())
                      .key("lost_requests", count())

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <boost/algorithm/string/replace.hpp>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -13,6 +14,7 @@ namespace spillway::test {
 namespace {
 
 using nlohmann::json;
+using testing::ContainsRegex;
 using testing::HasSubstr;
 
 class ClusterCli : public CliTest {
@@ -255,12 +257,15 @@ TEST_F(ClusterCli, InstancesDoWhatTheyDoAlone) {
     }
     EXPECT_EQ(one["setup"]["gpu_kv_blocks"], alone[i]["setup"]["gpu_kv_blocks"]);
   }
+  EXPECT_EQ(both["instances"][1]["metrics"]["replica_imbalance"]["value"],
+            alone[1]["metrics"]["replica_imbalance"]["value"]);
   EXPECT_EQ(both["instances"][0]["gpus"], (json{0, 1, 2, 3}));
   EXPECT_EQ(both["instances"][0]["workload_share"], nullptr);
   EXPECT_EQ(both["conservation"]["all"]["finished"], 350);
   EXPECT_EQ(both["setup"]["replicas"], 3);
-  EXPECT_EQ(both["replicas"][0]["pool"], "large");
-  EXPECT_EQ(both["replicas"][2]["pool"], "small");
+  EXPECT_EQ(both["replicas"][0]["instance"], "large");
+  EXPECT_EQ(both["replicas"][2]["instance"], "small");
+  for (const json& one : both["replicas"]) EXPECT_EQ(one["pool"], "all");
   // Every answer of the small one misses 1 ms; the large one has no limit.
   EXPECT_EQ(both["instances"][1]["metrics"]["slo_met_fraction"]["value"], 0.0);
   EXPECT_EQ(both["instances"][0]["metrics"].count("slo_met_fraction"), 0U);
@@ -279,6 +284,24 @@ TEST_F(ClusterCli, InstancesDoWhatTheyDoAlone) {
   const json again = json::parse(spillway({"run", "--json", "again.json"}).out);
   EXPECT_EQ(again["metrics"], both["metrics"]);
   EXPECT_EQ(again["config"], both["config"]);
+}
+
+// 200 requests in turn to two replicas are 100 each. A lone replica has no balance unless it was down, here from 1 s to
+// 3 s; those of its 150 requests that it lost are sent again, and count twice.
+TEST_F(ClusterCli, EachInstanceHasItsBalance) {
+  write_text(file("two.json"), kTwoModels);
+  const std::string even = "Balance      small: requests per replica 100 to 100; the busiest worked ";
+  const Output up = spillway({"run", "two.json"});
+  EXPECT_THAT(up.out, AllOf(HasSubstr(even), Not(HasSubstr("Balance      large"))));
+  json down = json::parse(kTwoModels, nullptr, true, true);
+  down["events"] = {{{"at", "1s"}, {"replica", 0}, {"event", "down"}}, {{"at", "3s"}, {"replica", 0}, {"event", "up"}}};
+  write_text(file("down.json"), down.dump());
+  const Output failed = spillway({"run", "down.json"});
+  EXPECT_EQ(failed.code, 0) << failed.err;
+  std::string text = failed.out;
+  boost::algorithm::replace_all(text, "\n             ", " ");
+  EXPECT_THAT(text, AllOf(HasSubstr(even), ContainsRegex("Balance      large: requests per replica 15[0-9] to 15[0-9]; "
+                                                         "the busiest worked 1 times the mean; down for 2 s in all")));
 }
 
 // A quarter of 2,000 requests is 500 +- 5 sqrt(2,000 * 3 / 16); what an element lacks is what is beside the list.

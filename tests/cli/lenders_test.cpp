@@ -239,13 +239,25 @@ TEST_F(Lenders, ADecodePoolLends) {
     EXPECT_GT(loan["peak_held_bytes"].get<double>(), 0.0);
   }
   ASSERT_EQ(result["replicas"].size(), 5U);
-  EXPECT_EQ(result["replicas"][1]["pool"], "chat");
-  EXPECT_EQ(result["replicas"][2]["pool"], "pools prefill");
-  EXPECT_EQ(result["replicas"][4]["pool"], "pools decode");
+  const std::vector<std::pair<std::string, std::string>> places{
+      {"chat", "all"}, {"chat", "all"}, {"pools", "prefill"}, {"pools", "decode"}, {"pools", "decode"}};
+  for (std::size_t i = 0; i < places.size(); ++i) {
+    EXPECT_EQ(result["replicas"][i]["instance"], places[i].first);
+    EXPECT_EQ(result["replicas"][i]["pool"], places[i].second);
+  }
   EXPECT_GT(metric(result, "handed_over_bytes"), 0.0);
+  // All KV that is handed over is that of the element with pools.
+  for (const char* const figure : {"handed_over_bytes", "mean_handover_ms", "decode_replica_imbalance"}) {
+    EXPECT_EQ(metric(result["instances"][1], figure), metric(result, figure)) << figure;
+    EXPECT_FALSE(result["instances"][0]["metrics"].contains(figure)) << figure;
+  }
   const auto table = spillway({"run", "./pools.json"});
-  EXPECT_THAT(table.out,
-              AllOf(HasSubstr("1 replicas for prompts and 2 for answers of llama-3.1-8b"), HasSubstr("Hand-over")));
+  EXPECT_THAT(
+      table.out,
+      AllOf(HasSubstr("1 replicas for prompts and 2 for answers of llama-3.1-8b"),
+            HasSubstr("Balance      chat: requests per replica"),
+            HasSubstr("Prompts      pools: requests per replica 100 to 100; the busiest worked 1 times the mean"),
+            HasSubstr("Answers      pools: requests per replica"), HasSubstr("Hand-over    pools: ")));
   write_text(file("one.json"), R"({"hardware": "hgx-h100-8", "instances": [
     {"name": "chat", "gpus": 0, "policy": "aqua", "memory": {"lender": "pools"}},
     {"name": "pools", "gpus": "2-4", "policy": "vllm", "prefill_replicas": 1, "decode_replicas": 2}]})");
