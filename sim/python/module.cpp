@@ -21,7 +21,6 @@
 #include "sim/cli/about/list.hpp"
 #include "sim/cli/arguments.hpp"
 #include "sim/cli/grid_arguments.hpp"
-#include "sim/cli/simulate/simulated_run.hpp"
 #include "sim/cli/simulate/sweep_points.hpp"
 #include "sim/cli/table_metrics.hpp"
 #include "sim/config/config.hpp"
@@ -38,6 +37,7 @@
 #include "sim/study/result_schema.hpp"
 #include "sim/study/result_store.hpp"
 #include "sim/study/result_version.hpp"
+#include "sim/study/run_plan.hpp"
 
 namespace spillway::python {
 namespace {
@@ -153,10 +153,10 @@ struct RunRequest {
 
 RunTexts simulated(const RunRequest& request, Watch& watch) {
   std::vector<Problem> problems;
-  cli::RunPlan plan;
+  RunPlan plan;
   if (request.perturb) plan.perturbation = parse_perturbation(*request.perturb, problems);
   Assembly assembly = assemble(resolve(request.given, std::move(problems)));
-  if (!request.fixed_locality) cli::plan_localities(assembly, plan);
+  if (!request.fixed_locality) plan_localities(assembly, plan);
   std::vector<RequestTable> tables;  // by replication
   ReplicationHooks hooks;
   if (request.requests) {
@@ -168,13 +168,13 @@ RunTexts simulated(const RunRequest& request, Watch& watch) {
       tables[static_cast<std::size_t>(replication)].add(replication, record);
     };
   }
-  RunProgress progress(watch, assembly.setup.requests, cli::planned_simulations(assembly, plan));
+  RunProgress progress(watch, assembly.setup.requests, planned_simulations(assembly, plan));
   hooks.on_progress = [&progress](std::int64_t run, const Progress& p) { progress.update(run, p); };
   hooks.stop = &watch.stop();
-  std::vector<ReplicationResults> runs = cli::simulate_plan(assembly, plan, request.jobs, {}, hooks);
+  std::vector<ReplicationResults> runs = simulate_plan(assembly, plan, request.jobs, {}, hooks);
   if (watch.stop().load()) return {};
   progress.finish(runs);
-  const Result result = cli::planned_result(assembly, plan, std::move(runs));
+  const Result result = planned_result(assembly, plan, std::move(runs));
   RunTexts texts{to_json(result), to_table(result), to_csv(result), {}};
   if (request.requests) {
     texts.requests = std::make_shared<RequestTable>(std::move(tables.front()));
@@ -208,6 +208,7 @@ struct SweepRequest {
   std::vector<std::string> zips;
   std::vector<std::string> metrics;  // of the table; empty: the usual ones
   std::string directory;             // empty: nothing is kept
+  bool fixed_locality = false;
   int jobs = 1;
 };
 
@@ -245,7 +246,8 @@ SweepTexts swept(const SweepRequest& request, Watch& watch) {
   std::vector<Problem> problems;
   std::vector<std::string> metrics = cli::parse_metrics(request.metrics, problems);
   std::vector<Assignment> given = assignments_of(request.given, problems);
-  const PointGrid grid = cli::grid_of(std::move(given), request.zips, std::move(problems));
+  PointGrid grid = cli::grid_of(std::move(given), request.zips, std::move(problems));
+  grid.other_localities = !request.fixed_locality;
   cli::refuse_if_none_resolves(grid);
   if (request.metrics.empty()) metrics = cli::standard_metrics(grid);
   std::unique_ptr<ResultStore> store;
@@ -327,16 +329,18 @@ PYBIND11_MODULE(_core, module) {
   module.def(
       "sweep",
       [](std::string config, std::string path, std::string keywords, std::vector<std::string> slos,
-         std::vector<std::string> zips, std::vector<std::string> metrics, std::string directory, int jobs,
-         const py::object& progress) {
+         std::vector<std::string> zips, std::vector<std::string> metrics, std::string directory, bool fixed_locality,
+         int jobs, const py::object& progress) {
         return sweep({{std::move(config), std::move(path), std::move(keywords), std::move(slos)},
                       std::move(zips),
                       std::move(metrics),
                       std::move(directory),
+                      fixed_locality,
                       jobs},
                      progress);
       },
-      "config"_a, "path"_a, "keywords"_a, "slos"_a, "zips"_a, "metrics"_a, "directory"_a, "jobs"_a, "progress"_a);
+      "config"_a, "path"_a, "keywords"_a, "slos"_a, "zips"_a, "metrics"_a, "directory"_a, "fixed_locality"_a, "jobs"_a,
+      "progress"_a);
   module.def("explain", &cli::explanation, "name"_a);
   module.def("list_kinds", &cli::list_kinds);
   module.def("listed", &listed_rows, "kind"_a);

@@ -210,13 +210,13 @@ void add_dependence(const Advice& advice, Lines& lines) {
   }
 }
 
-/// What the runs assumed of experts.locality.
+/// What the runs assumed of experts.locality, and what others do at the capacity.
 void add_localities(const Advice& advice, Lines& lines) {
   for (const AdvisedConfiguration& one : advice.configurations) {
     if (one.standing != Standing::ranked || !one.locality) continue;
-    lines.add("Locality", fmt::format("{}{}; spillway search shows what half and twice of it do",
-                                      one.label.empty() ? "" : values_of(one.label) + ": ",
-                                      locality_text(*one.locality, {}, std::nullopt)));
+    const LocalityRun base = locality_run(one.locality->value, one.metrics);
+    lines.add("Locality", fmt::format("{}{}", one.label.empty() ? "" : values_of(one.label) + ": ",
+                                      locality_text(*one.locality, base, one.other_localities)));
   }
 }
 
@@ -291,6 +291,7 @@ std::string to_advice_json(const Advice& advice) {
                {"trust", trust_json(one.trust)},
                {"metrics", metrics_json(one.metrics)}};
     if (one.locality) entry["expert_locality"] = assumed_locality_json(*one.locality);
+    if (one.other_localities) entry["other_localities"] = locality_check_json(*one.other_localities);
     if (one.fleet) {
       entry["fleet"] = {{"replicas", one.fleet->replicas},
                         {"gpus", one.fleet->gpus},

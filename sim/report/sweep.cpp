@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -48,6 +49,18 @@ bool names_locality(const Sweep& sweep) {
          std::ranges::any_of(sweep.rows, [](const SweepRow& row) { return row.locality.has_value(); });
 }
 
+bool has_other_localities(const Sweep& sweep) {
+  return std::ranges::any_of(sweep.rows, [](const SweepRow& row) { return row.other_localities.has_value(); });
+}
+
+/// The row's run with half (0) or twice (1) of its locality; null: there is none.
+const LocalityRun* other_locality(const SweepRow& row, std::size_t at) {
+  const auto& check = row.other_localities;
+  return check && at < check->runs.size() ? &check->runs[at] : nullptr;
+}
+
+constexpr std::array<const char*, 2> kOtherLocalities{"halved", "doubled"};  // as half_and_twice()
+
 /// The warnings and the number of points with each, the most frequent first.
 std::vector<std::pair<std::string, std::int64_t>> counted_warnings(const Sweep& sweep) {
   std::map<std::string, std::int64_t> counts;
@@ -83,6 +96,10 @@ std::string to_sweep_table(const Sweep& sweep, const std::vector<std::string>& m
   for (const std::string& metric : metrics) table.add(metric);
   const bool locality = names_locality(sweep);
   if (locality) table.add(kLocalityKey);
+  const bool others = has_other_localities(sweep);
+  for (const char* const other : kOtherLocalities) {
+    if (others) table.add(other);
+  }
   table.add("bottleneck", true);
   for (const SweepRow& row : sweep.rows) {
     std::vector<std::string> cells{fmt::format("{}", row.point)};
@@ -93,6 +110,12 @@ std::string to_sweep_table(const Sweep& sweep, const std::vector<std::string>& m
         cells.push_back(figure_with_interval(one.value, one.half_width));
       }
       if (locality) cells.push_back(row.locality ? fmt::format("{:g}", *row.locality) : "-");
+      for (std::size_t i = 0; others && i < kOtherLocalities.size(); ++i) {
+        const LocalityRun* const run = other_locality(row, i);
+        cells.push_back(run == nullptr ? "-"
+                                       : fmt::format("{} / {}", shown_figure(run->output_tokens_per_s),
+                                                     shown_figure(run->p50_tpot_ms)));
+      }
       const bool marked = !row.steadiness.empty() && row.steadiness != "steady";
       cells.push_back(marked ? fmt::format("{} ({})", row.bottleneck, row.steadiness) : row.bottleneck);
     } else {
@@ -102,6 +125,7 @@ std::string to_sweep_table(const Sweep& sweep, const std::vector<std::string>& m
   }
   Lines lines;
   if (has_intervals(sweep)) lines.raw("Means over replications; +- is the 95% t-interval.");
+  if (others) lines.raw("halved, doubled: output tokens/s / p50 TPOT (ms) with half and twice of experts.locality.");
   std::vector<const Trust*> trusts;
   for (const SweepRow& row : sweep.rows) {
     if (row.error.empty()) trusts.push_back(&row.trust);
@@ -120,6 +144,12 @@ std::string to_sweep_csv(const Sweep& sweep) {
   for (const std::string& key : sweep.keys) cells.push_back(csv_text(key));
   const bool locality = names_locality(sweep);
   if (locality) cells.emplace_back(kLocalityKey);
+  const bool others = has_other_localities(sweep);
+  for (const char* const other : kOtherLocalities) {
+    if (!others) continue;
+    cells.push_back(fmt::format("{}_locality_{}", other, kTokensPerSecond));
+    cells.push_back(fmt::format("{}_locality_{}", other, kTpot));
+  }
   cells.emplace_back("bottleneck");
   cells.emplace_back("steady_state");
   for (const std::string& column : columns) {
@@ -131,6 +161,11 @@ std::string to_sweep_csv(const Sweep& sweep) {
     cells = {fmt::format("{}", row.point)};
     for (const std::string& value : row.values) cells.push_back(csv_text(value));
     if (locality) cells.push_back(csv_number(row.locality));
+    for (std::size_t i = 0; others && i < kOtherLocalities.size(); ++i) {
+      const LocalityRun* const run = other_locality(row, i);
+      cells.push_back(run == nullptr ? "" : csv_number(run->output_tokens_per_s));
+      cells.push_back(run == nullptr ? "" : csv_number(run->p50_tpot_ms));
+    }
     cells.push_back(row.bottleneck);
     cells.push_back(row.steadiness);
     for (const std::string& column : columns) {
@@ -153,6 +188,7 @@ std::string to_sweep_json(const Sweep& sweep) {
       point["bottleneck"] = row.bottleneck;
       if (!row.steadiness.empty()) point["steady_state"] = row.steadiness;
       if (row.locality) point["expert_locality"] = *row.locality;
+      if (row.other_localities) point["other_localities"] = locality_check_json(*row.other_localities);
       point["warnings"] = row.warnings;
       point["trust"] = trust_json(row.trust);
       for (std::size_t c = 0; c < row.figures.size(); ++c) {

@@ -470,6 +470,7 @@ bool Adviser::describe() {
       Point point = task_.quick ? short_point(*candidate) : this->point(*candidate);
       set(point, task_.key.name, numeric_text(task_.key, *candidate->capacity));
       set(point, "workload.requests", fmt::format("{}", advice_.configurations[candidate->configuration].requests));
+      point.other_localities = task_.other_localities && !task_.grid.varies(kLocalityKey);
       points.push_back(std::move(point));
     }
     const auto outcomes = run_all(points);
@@ -508,6 +509,7 @@ void Adviser::take_description(const Candidate& candidate, const PointOutcome& o
   configuration.steadiness = outcome.steadiness;
   configuration.trust = outcome.trust;
   configuration.locality = outcome.locality;
+  configuration.other_localities = outcome.other_localities;
   const auto result = nlohmann::json::parse(outcome.json);
   const auto& setup = result.at("setup");
   if (const auto flags = serve_flags(result)) {

@@ -64,7 +64,8 @@ struct AdvisedConfiguration {
   std::int64_t requests = 0;
   std::string steadiness{};
   Trust trust{};
-  std::optional<ExpertLocality> locality{};  // that the run assumed
+  std::optional<ExpertLocality> locality{};         // that the run assumed
+  std::optional<LocalityCheck> other_localities{};  // half and twice of it, at the capacity
   std::optional<Fleet> fleet{};
   std::int64_t settings_tried = 0;
 
@@ -165,6 +166,7 @@ struct AdviceTask {
   bool prune = true;             // spare the search what cannot win by requests/s per GPU
   bool tune = true;              // choose settings
   bool explain = true;           // find what the ranking depends on
+  bool other_localities = true;  // as Point::other_localities, of the ranked configurations at their capacities
   std::int64_t requests = 2000;  // of each run before the last search
   double tolerance = 0.02;       // of the capacities
 };

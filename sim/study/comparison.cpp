@@ -95,58 +95,15 @@ std::vector<Point> compared_points(const PointGrid& grid, const std::vector<OpSc
     for (std::int64_t i = 0; i < grid.grid.size(); ++i) {
       points.push_back(grid.point(i));
       points.back().scales = scales;
+      points.back().other_localities = points.back().other_localities && scales == OpScales{};
     }
   }
   return points;
 }
 
-std::vector<OtherLocality> other_localities(const PointGrid& grid) {
-  std::vector<OtherLocality> others;
-  const std::vector<std::string> keys = grid.grid.keys();
-  if (std::ranges::find(keys, kLocalityKey) != keys.end()) return others;
-  const std::vector<Parameter> table = parameter_table();
-  for (std::int64_t i = 0; i < grid.grid.size(); ++i) {
-    Point point = grid.point(i);
-    std::optional<ExpertLocality> assumed;
-    try {
-      assumed = assumed_locality(resolve_config(table, point.assignments, {}));
-    } catch (const UserError&) {  // NOLINT(bugprone-empty-catch): the configuration's own run says why
-    }
-    if (!assumed || !assumed->no_effect.empty()) continue;
-    std::erase_if(point.assignments, [](const Assignment& one) { return one.key == kLocalityKey; });
-    for (const double locality : half_and_twice(assumed->value)) {
-      Point other = point;
-      other.assignments.push_back({kLocalityKey, fmt::format("{}", locality), Origin::argument, kLocalityKey, {}});
-      others.push_back({static_cast<std::size_t>(i), locality, std::move(other)});
-    }
-  }
-  return others;
-}
-
-namespace {
-
-/// What half and twice of its locality make of configuration `i`, whose figures are `base`.
-std::optional<LocalityCheck> locality_check(std::size_t i, const PointOutcome& base,
-                                            const std::vector<OtherLocality>& localities,
-                                            std::span<const PointOutcome> outcomes) {
-  if (!base.locality) return std::nullopt;
-  LocalityCheck check;
-  for (std::size_t at = 0; at < localities.size(); ++at) {
-    if (localities[at].configuration != i) continue;
-    if (outcomes[at].failed()) return LocalityCheck{.not_run = outcomes[at].error()};
-    check.runs.push_back(locality_run(localities[at].locality, outcomes[at].metrics));
-  }
-  if (check.runs.empty()) check.not_run = base.locality->no_effect;
-  if (check.runs.empty() && check.not_run.empty()) return std::nullopt;  // the grid varies it
-  return check;
-}
-
-}  // namespace
-
 Comparison comparison_of(const PointGrid& grid, std::vector<PointOutcome>& outcomes, std::optional<double> perturbation,
-                         std::int64_t baseline, const std::optional<std::vector<OtherLocality>>& localities) {
+                         std::int64_t baseline) {
   const auto count = static_cast<std::size_t>(grid.grid.size());
-  const std::size_t of_points = outcomes.size() - (localities ? localities->size() : 0);
   Comparison comparison;
   comparison.perturbation = perturbation;
   if (perturbation) {
@@ -155,7 +112,7 @@ Comparison comparison_of(const PointGrid& grid, std::vector<PointOutcome>& outco
   for (std::size_t i = 0; i < count; ++i) {
     const std::string label = grid.grid.label(static_cast<std::int64_t>(i));
     const auto failed = [&] {
-      for (std::size_t at = i; at < of_points; at += count) {
+      for (std::size_t at = i; at < outcomes.size(); at += count) {
         if (outcomes[at].failed()) return &outcomes[at];
       }
       return static_cast<PointOutcome*>(nullptr);
@@ -176,10 +133,9 @@ Comparison comparison_of(const PointGrid& grid, std::vector<PointOutcome>& outco
                     base.warnings,
                     base.trust,
                     base.locality,
-                    {},
+                    base.other_localities,
                     {}};
-    if (localities) run.locality = locality_check(i, base, *localities, std::span(outcomes).subspan(of_points));
-    for (std::size_t at = i + count; at < of_points; at += count) {
+    for (std::size_t at = i + count; at < outcomes.size(); at += count) {
       run.perturbed.push_back(std::move(outcomes[at].metrics));
     }
     comparison.runs.push_back(std::move(run));

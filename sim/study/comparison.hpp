@@ -65,22 +65,11 @@ struct Comparison {
   [[nodiscard]] std::vector<MetricFlip> flips() const;
 };
 
-/// Every configuration under every perturbation; base runs come first.
+/// Every configuration under every perturbation; base runs come first, and they alone have other localities.
 [[nodiscard]] std::vector<Point> compared_points(const PointGrid& grid, const std::vector<OpScales>& variants);
-/// Another locality of one of the configurations.
-struct OtherLocality {
-  std::size_t configuration = 0;  // position in the grid
-  double locality = 0.0;
-  Point point{};
-};
-/// Half and twice of experts.locality of each configuration that places experts and can depend on it; none when the
-/// grid varies this key. O(configurations), each of which reads its model.
-[[nodiscard]] std::vector<OtherLocality> other_localities(const PointGrid& grid);
 /// Builds the comparison from the outcomes of these points and consumes the outcomes. A configuration with a failed run
-/// is skipped, with the reason. `baseline` is a position in the grid. `localities`, if given: of these the outcomes
-/// follow those of the points, in their order.
+/// is skipped, with the reason. `baseline` is a position in the grid.
 [[nodiscard]] Comparison comparison_of(const PointGrid& grid, std::vector<PointOutcome>& outcomes,
-                                       std::optional<double> perturbation, std::int64_t baseline,
-                                       const std::optional<std::vector<OtherLocality>>& localities = {});
+                                       std::optional<double> perturbation, std::int64_t baseline);
 
 }  // namespace spillway

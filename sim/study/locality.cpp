@@ -12,14 +12,6 @@
 #include "sim/study/result.hpp"
 
 namespace spillway {
-namespace {
-
-constexpr const char* kTokensPerSecond = "output_throughput_tokens_per_s";
-constexpr const char* kTpot = "p50_tpot_ms";
-
-std::string shown_figure(const std::optional<double>& value) { return value ? figure(*value) : "-"; }
-
-}  // namespace
 
 ExpertLocality assumed_locality(const Settings& settings, std::int64_t experts, std::int64_t top_k) {
   ExpertLocality assumed;
@@ -40,7 +32,8 @@ ExpertLocality assumed_locality(const Settings& settings, std::int64_t experts, 
 }
 
 std::optional<ExpertLocality> assumed_locality(const ResolvedConfig& config) {
-  if (!config.policy->places_experts) return std::nullopt;
+  // With instances of several kinds, each has a policy of its own.
+  if (!config.key(kInstancesKey).text.empty() || !config.policy->places_experts) return std::nullopt;
   const hwmodels::LlmModel llm = hwmodels::load_llm(config.settings.get<std::string>("model"));
   if (!llm.experts) return std::nullopt;
   return assumed_locality(config.settings, llm.experts->count, llm.experts->top_k);
@@ -51,6 +44,8 @@ std::array<double, 2> half_and_twice(double locality) { return {0.5 * locality, 
 LocalityRun locality_run(double locality, const std::vector<Metric>& metrics) {
   return {locality, metric_or_none(metrics, kTokensPerSecond).value, metric_or_none(metrics, kTpot).value};
 }
+
+std::string shown_figure(const std::optional<double>& value) { return value ? figure(*value) : "-"; }
 
 std::string locality_text(const ExpertLocality& assumed, const LocalityRun& base,
                           const std::optional<LocalityCheck>& check) {
@@ -91,6 +86,20 @@ nlohmann::ordered_json locality_check_json(const LocalityCheck& check) {
                     {kTpot, nullable(run.p50_tpot_ms)}});
   }
   return {{"runs", runs}};
+}
+
+std::optional<LocalityCheck> read_locality_check(const nlohmann::ordered_json& result) {
+  if (!result.contains("other_localities")) return std::nullopt;
+  const nlohmann::ordered_json& json = result.at("other_localities");
+  if (json.contains("not_run")) return LocalityCheck{.not_run = json.at("not_run")};
+  const auto number = [](const nlohmann::ordered_json& value) {
+    return value.is_null() ? std::nullopt : std::optional(value.get<double>());
+  };
+  LocalityCheck check;
+  for (const nlohmann::ordered_json& run : json.at("runs")) {
+    check.runs.push_back({run.at("value"), number(run.at(kTokensPerSecond)), number(run.at(kTpot))});
+  }
+  return check;
 }
 
 }  // namespace spillway

@@ -27,12 +27,16 @@ struct ExpertLocality {
 
 /// Of a model whose layers have `experts` experts, of which a token uses `top_k`.
 [[nodiscard]] ExpertLocality assumed_locality(const Settings& settings, std::int64_t experts, std::int64_t top_k);
-/// The same for a configuration; empty when its policy places no experts. Throws ConfigError or DataError when the
-/// model cannot be read.
+/// The same for a configuration; empty when its policy places no experts, and with instances of several kinds. Throws
+/// ConfigError or DataError when the model cannot be read.
 [[nodiscard]] std::optional<ExpertLocality> assumed_locality(const ResolvedConfig& config);
 
 /// Half of it, and twice of it, but at most 1.
 [[nodiscard]] std::array<double, 2> half_and_twice(double locality);
+
+/// The figures that are compared, by their metrics.
+inline constexpr const char* kTokensPerSecond = "output_throughput_tokens_per_s";
+inline constexpr const char* kTpot = "p50_tpot_ms";
 
 /// The figures of one run, means over its replications.
 struct LocalityRun {
@@ -41,6 +45,9 @@ struct LocalityRun {
   std::optional<double> p50_tpot_ms{};
 };
 [[nodiscard]] LocalityRun locality_run(double locality, const std::vector<Metric>& metrics);
+
+/// "12.3", or "-" for none.
+[[nodiscard]] std::string shown_figure(const std::optional<double>& value);
 
 /// The runs with half_and_twice(), or why there are none.
 struct LocalityCheck {
@@ -58,5 +65,7 @@ struct LocalityCheck {
 [[nodiscard]] std::optional<ExpertLocality> read_assumed_locality(const nlohmann::ordered_json& setup);
 /// {"runs": [{"value", "output_throughput_tokens_per_s", "p50_tpot_ms"}]} or {"not_run": reason}.
 [[nodiscard]] nlohmann::ordered_json locality_check_json(const LocalityCheck& check);
+/// From a result with the key other_localities; empty without it.
+[[nodiscard]] std::optional<LocalityCheck> read_locality_check(const nlohmann::ordered_json& result);
 
 }  // namespace spillway

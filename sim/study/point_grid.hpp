@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "sim/study/axes.hpp"
@@ -16,8 +17,11 @@ struct PointGrid {
   Grid grid{{}};
   std::vector<std::string> axis_places;  // by key of the grid: location of its values
   std::vector<Origin> axis_origins;
-  bool all_policies = false;  // policy=all was given: skip policies that cannot run
+  bool all_policies = false;      // policy=all was given: skip policies that cannot run
+  bool other_localities = false;  // of each point, unless the grid varies experts.locality
 
+  /// Whether `key` is one of an axis.
+  [[nodiscard]] bool varies(std::string_view key) const;
   /// The configuration of combination `index`.
   [[nodiscard]] Point point(std::int64_t index) const;
 };

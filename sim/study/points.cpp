@@ -21,6 +21,7 @@
 #include "sim/study/replicated_run.hpp"
 #include "sim/study/result_json.hpp"
 #include "sim/study/result_version.hpp"
+#include "sim/study/run_plan.hpp"
 #include "sim/study/trust.hpp"
 #include "sim/study/what_if.hpp"
 
@@ -46,7 +47,7 @@ Json parse_result(std::string_view text, const std::string& where) {
 
 /// `json` has the keys config, inputs, tool_version, tool_build and, unless all scales are 1, op_scales, as in
 /// result.json.
-std::string id_of(const Json& json) {
+std::string id_of(const Json& json, bool other_localities) {
   Json identity;
   for (const char* key : {"tool_version", "tool_build", "config", "op_scales"}) {
     if (json.contains(key)) identity[key] = json[key];
@@ -54,6 +55,7 @@ std::string id_of(const Json& json) {
   for (const Json& input : json.at("inputs")) {
     identity["inputs"].push_back({{"role", input.at("role")}, {"sha256", input.at("sha256")}});
   }
+  if (other_localities) identity["other_localities"] = true;
   return sha256_hex(identity.dump()).substr(0, 32);
 }
 
@@ -128,7 +130,7 @@ PointOutcome outcome_from_json(std::string text, const std::string& where) {
   const Json json = parse_result(text, where);
   PointOutcome outcome;
   try {
-    outcome.id = id_of(json);
+    outcome.id = id_of(json, json.contains("other_localities"));
     for (const auto& [name, metric] : json["metrics"].items()) outcome.metrics.push_back(read_metric(name, metric));
     for (const Json& instance : json.value("instances", Json::array())) {
       std::vector<Metric>& metrics = outcome.instances[instance.at("name").get<std::string>()];
@@ -142,6 +144,7 @@ PointOutcome outcome_from_json(std::string text, const std::string& where) {
     }
     outcome.requests = json.at("setup").at("requests");
     outcome.locality = read_assumed_locality(json.at("setup"));
+    outcome.other_localities = read_locality_check(json);
     outcome.resource = json["bottleneck"].at("resource");
     outcome.bottleneck = json["bottleneck"].at("sentence");
     outcome.trust = read_trust(json);
@@ -156,14 +159,15 @@ PointOutcome outcome_from_json(std::string text, const std::string& where) {
   return outcome;
 }
 
-std::string point_id(const ResolvedConfig& config, const std::vector<InputFile>& inputs, const OpScales& scales) {
+std::string point_id(const ResolvedConfig& config, const std::vector<InputFile>& inputs, const OpScales& scales,
+                     bool other_localities) {
   Result result;
   result.tool_version = tool_version();
   result.tool_build = tool_build();
   result.config = config;
   result.inputs = inputs;
   result.scales = scales;
-  return id_of(Json::parse(to_setup_json(result)));
+  return id_of(Json::parse(to_setup_json(result)), other_localities);
 }
 
 /// Progress of a batch of points, shared by all threads.
@@ -178,11 +182,11 @@ class PointRunner::Tally {
     const std::lock_guard lock(mutex_);
     running_[worker] = {.size = size};
   }
-  /// The worker's point has `ended` of `requests` requests, over all its replications.
-  void advance(std::size_t worker, std::int64_t replication, const Progress& progress, std::int64_t requests) {
+  /// The worker's point has `ended` of `requests` requests, over all its simulations.
+  void advance(std::size_t worker, std::int64_t run, const Progress& progress, std::int64_t requests) {
     const std::lock_guard lock(mutex_);
     Running& point = running_[worker];
-    const auto at = static_cast<std::size_t>(replication);
+    const auto at = static_cast<std::size_t>(run);
     if (point.ended.size() <= at) {
       point.ended.resize(at + 1);
       point.seconds.resize(at + 1);
@@ -212,15 +216,16 @@ class PointRunner::Tally {
   struct Running {
     double size = 0.0;
     double fraction = 0.0;
-    std::vector<std::int64_t> ended{};  // by replication
+    std::vector<std::int64_t> ended{};  // by simulation
     std::vector<double> seconds{};
   };
 
-  /// Simulated time of all replications.
+  /// Simulated time of all replications, and of other localities, which take about as long.
   static double simulated_seconds(const PointOutcome& outcome) {
     const Metric* duration = outcome.find("duration_s");
     if (duration == nullptr || !duration->value) return 0.0;
-    return *duration->value * static_cast<double>(std::max<std::size_t>(1, duration->replications.size()));
+    const std::size_t variants = 1 + (outcome.other_localities ? outcome.other_localities->runs.size() : 0);
+    return *duration->value * static_cast<double>(variants * std::max<std::size_t>(1, duration->replications.size()));
   }
 
   void report() {
@@ -265,7 +270,8 @@ std::vector<InputFile> PointRunner::inputs_of(const ResolvedConfig& config) {
 
 PointOutcome PointRunner::simulate_point(const Point& point, int jobs, Tally& tally, std::size_t worker) {
   ResolvedConfig config = resolve_config(table_, point.assignments, {});
-  const std::string id = point_id(config, inputs_of(config), point.scales);
+  const bool localities = point.other_localities && assumed_locality(config);
+  const std::string id = point_id(config, inputs_of(config), point.scales, localities);
   if (options_.store != nullptr) {
     if (auto text = options_.store->load(id)) {
       try {
@@ -278,22 +284,22 @@ PointOutcome PointRunner::simulate_point(const Point& point, int jobs, Tally& ta
     }
   }
   Assembly assembly = assemble(std::move(config));
-  if (point_id(assembly.config, assembly.inputs, point.scales) != id) {
+  if (point_id(assembly.config, assembly.inputs, point.scales, localities) != id) {
     throw DataError("an input file was changed while points were run on it", assembly.config.place("workload.trace"),
                     "run again");
   }
-  const auto replications = assembly.config.settings.get<std::int64_t>("replications");
+  RunPlan plan{.scales = point.scales};
+  if (localities) plan_localities(assembly, plan);
   ReplicationHooks hooks;
   hooks.stop = options_.stop;
   if (options_.on_progress) {
-    hooks.on_progress = [&](std::int64_t replication, const Progress& progress) {
-      tally.advance(worker, replication, progress, assembly.setup.requests * replications);
+    const std::int64_t requests = assembly.setup.requests * planned_simulations(assembly, plan);
+    hooks.on_progress = [&tally, worker, requests](std::int64_t run, const Progress& progress) {
+      tally.advance(worker, run, progress, requests);
     };
   }
-  auto runs = run_variants(assembly, {Variant{.scales = point.scales}}, replications, jobs, {}, hooks);
-  if (!runs.front().complete) return interrupted();
-  Result result = run_result(assembly, std::move(runs.front()));
-  result.scales = point.scales;
+  const Result result = planned_result(assembly, plan, simulate_plan(assembly, plan, jobs, {}, hooks));
+  if (!result.complete) return interrupted();
   PointOutcome outcome = outcome_from_json(to_json(result), "result");
   SPILLWAY_CHECK(outcome.id == id, "a result has the identity of its point");
   return outcome;

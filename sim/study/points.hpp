@@ -23,6 +23,8 @@ namespace spillway {
 struct Point {
   std::vector<Assignment> assignments;  // override the defaults, as resolve_config expects
   OpScales scales{};                    // scales of the latency model's times
+  /// Run it also with half and twice of experts.locality, if its policy places experts and the result can depend on it.
+  bool other_localities = false;
 };
 
 /// The outcome of a point: its result, or the reason for a missing result.
@@ -41,7 +43,8 @@ struct PointOutcome {
   std::string resource{};           // bottleneck: load, kv_capacity, compute, ...
   std::string bottleneck{};         // the bottleneck as a sentence
   Trust trust{};
-  std::optional<ExpertLocality> locality{};  // that the run assumed
+  std::optional<ExpertLocality> locality{};         // that the run assumed
+  std::optional<LocalityCheck> other_localities{};  // half and twice of it; empty: not asked for
   OutcomeCounts measured{};
   // Reason for a failure.
   ExitCode code = ExitCode::ok;
@@ -60,10 +63,10 @@ struct PointOutcome {
 /// Reads an outcome from a result.json. Throws DataError, naming `where`, when the text is not a complete result.
 [[nodiscard]] PointOutcome outcome_from_json(std::string text, const std::string& where);
 
-/// The identity of a run: a hash of the resolved configuration, all input files, scales, version and build. Equal runs
-/// have equal ids. An id has 32 hexadecimal digits.
+/// The identity of a run: a hash of the resolved configuration, all input files, scales, version and build, and of
+/// whether the result has other localities. Equal runs have equal ids. An id has 32 hexadecimal digits.
 [[nodiscard]] std::string point_id(const ResolvedConfig& config, const std::vector<InputFile>& inputs,
-                                   const OpScales& scales);
+                                   const OpScales& scales, bool other_localities = false);
 /// Progress of a batch of points.
 struct PointsProgress {
   std::int64_t points = 0;  // total

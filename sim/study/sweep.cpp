@@ -78,6 +78,7 @@ void add_outcome(Sweep& sweep, SweepRow row, const PointOutcome& outcome) {
   row.error = outcome.error();
   row.sha256 = outcome.failed() ? "" : sha256_hex(outcome.json);
   if (outcome.locality) row.locality = outcome.locality->value;
+  row.other_localities = outcome.other_localities;
   row.bottleneck = outcome.resource;
   row.steadiness = outcome.steadiness;
   row.warnings = outcome.warnings;

@@ -11,6 +11,7 @@
 
 #include "sim/metrics/metrics.hpp"
 #include "sim/study/axes.hpp"
+#include "sim/study/locality.hpp"
 #include "sim/study/points.hpp"
 #include "sim/study/trust.hpp"
 
@@ -34,7 +35,8 @@ struct SweepRow {
   std::vector<std::string> warnings{};
   Trust trust{};
   std::optional<double> locality{};  // experts.locality that the run assumed; empty: its policy places no experts
-  std::string error{};               // empty: no failure
+  std::optional<LocalityCheck> other_localities{};  // half and twice of it
+  std::string error{};                              // empty: no failure
 };
 
 /// A sweep, or the part that one machine ran.

@@ -1,4 +1,5 @@
 // Experts between GPU and host as a user runs them: what half and twice the locality do, hit curves, flags of engines.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include <nlohmann/json.hpp>
@@ -13,7 +14,9 @@ namespace spillway {
 namespace {
 
 using nlohmann::json;
+using testing::ContainsRegex;
 using testing::HasSubstr;
+using testing::Not;
 
 class Experts : public test::CliTest {
  protected:
@@ -139,16 +142,103 @@ TEST_F(Experts, ALocalityThatIsAnAxisIsNotVariedAgain) {
   EXPECT_THAT(table.out, HasSubstr("0.7 (given)\n"));
 }
 
-TEST_F(Experts, RowsOfASweepNameTheLocality) {
-  const auto csv = spillway(small("sweep", {"policy.slots=16,32", "--format", "csv"}));
-  ASSERT_EQ(csv.code, 0) << csv.err;
-  EXPECT_THAT(csv.out, testing::StartsWith("point,policy.slots,experts.locality,bottleneck,"));
-  EXPECT_THAT(csv.out, HasSubstr("\n1,32,0.4,"));
-  const auto sweep = spillway(small("sweep", {"policy.slots=16,32", "--json"}));
-  EXPECT_EQ(json::parse(sweep.out)["points"][0]["expert_locality"], 0.4);
+// Half and twice of each point are what a run of it gives. A result in the folder stands for a point that asks for as
+// much.
+TEST_F(Experts, RowsOfASweepHaveHalfAndTwiceTheLocality) {
+  const auto sweep = [&](std::vector<std::string> more) {
+    std::vector<std::string> all{"policy.slots=16,32", "-o", file("s")};
+    all.insert(all.end(), more.begin(), more.end());
+    return spillway(small("sweep", std::move(all)));
+  };
+  const auto first = sweep({"--json", "-j", "2"});
+  ASSERT_EQ(first.code, 0) << first.err;
+  const json points = json::parse(first.out)["points"];
+  ASSERT_EQ(points.size(), 2U);
+  const json alone = run({"policy.slots=32"});
+  EXPECT_EQ(points[1]["expert_locality"], 0.4);
+  EXPECT_EQ(points[1]["other_localities"], alone["other_localities"]);
+  EXPECT_EQ(points[1]["metrics"]["p50_tpot_ms"]["value"], tpot(alone));
+  const auto again = sweep({"--format", "csv"});
+  EXPECT_THAT(again.err, HasSubstr("2 of them reused"));
+  EXPECT_THAT(again.out,
+              testing::StartsWith("point,policy.slots,experts.locality,"
+                                  "halved_locality_output_throughput_tokens_per_s,halved_locality_p50_tpot_ms,"
+                                  "doubled_locality_output_throughput_tokens_per_s,"
+                                  "doubled_locality_p50_tpot_ms,bottleneck,"));
+  const json& runs = alone["other_localities"]["runs"];
+  const std::string row =
+      fmt::format("\n1,32,0.4,{},{},{},{},", runs[0]["output_throughput_tokens_per_s"].get<double>(),
+                  runs[0]["p50_tpot_ms"].get<double>(), runs[1]["output_throughput_tokens_per_s"].get<double>(),
+                  runs[1]["p50_tpot_ms"].get<double>());
+  EXPECT_THAT(again.out, HasSubstr(row));
+  const auto table = sweep({});
+  EXPECT_THAT(table.out, ContainsRegex("locality +halved +doubled  bottleneck"));
+  EXPECT_THAT(table.out, HasSubstr("halved, doubled: output tokens/s / p50 TPOT (ms) with half and twice of "
+                                   "experts.locality.\n"));
+  const auto fixed = sweep({"--fixed-locality", "--format", "csv"});
+  EXPECT_THAT(fixed.err, Not(HasSubstr("reused")));
+  EXPECT_THAT(fixed.out, testing::StartsWith("point,policy.slots,experts.locality,bottleneck,"));
+  EXPECT_THAT(fixed.out, HasSubstr("\n1,32,0.4,"));
   const auto axis = spillway(small("sweep", {"experts.locality=0.1,0.2", "--format", "csv"}));
   EXPECT_THAT(axis.out, testing::StartsWith("point,experts.locality,bottleneck,"));
-  EXPECT_THAT(spillway(small("sweep", {"policy.slots=16,32"})).out, HasSubstr("locality"));
+}
+
+TEST_F(Experts, MergedShardsKeepOtherLocalities) {
+  for (const char* const shard : {"1/2", "2/2"}) {
+    const auto part =
+        spillway(small("sweep", {"policy.slots=16,32", "--shard", shard, "-o", file(std::string("part") + shard[0])}));
+    ASSERT_EQ(part.code, 0) << part.err;
+  }
+  const auto merged = spillway({"merge", file("part1"), file("part2"), "-o", file("all"), "--format", "csv"});
+  ASSERT_EQ(merged.code, 0) << merged.err;
+  EXPECT_EQ(merged.out, spillway(small("sweep", {"policy.slots=16,32", "--format", "csv"})).out);
+}
+
+// Instances of several kinds have no locality in common.
+TEST_F(Experts, ASweepOfInstances) {
+  test::write_text(file("two.json"), R"({"hardware": "hgx-h100-8", "model": "qwen3-30b-a3b", "policy": "expert-cache",
+    "workload": {"requests": 4, "input_tokens": 50, "output_tokens": 12},
+    "instances": [{"gpus": 0, "share": 0.5}, {"gpus": 1, "share": 0.5}]})");
+  const auto result = spillway({"sweep", file("two.json"), "seed=1,2", "--json"});
+  ASSERT_EQ(result.code, 0) << result.err;
+  EXPECT_FALSE(json::parse(result.out)["points"][0].contains("other_localities"));
+}
+
+// Half and twice are those of a run at the capacity with the settings that were found.
+TEST_F(Experts, AdviceHasHalfAndTwiceTheLocality) {
+  const auto advise = [&](std::vector<std::string> more) {
+    std::vector<std::string> all{"advise",
+                                 "model=qwen3-30b-a3b",
+                                 "hardware=hgx-h100-8",
+                                 "policy=expert-cache,mixtral-offloading",
+                                 "policy.slots=32",
+                                 "workload.requests=60",
+                                 "workload.input_tokens=50",
+                                 "workload.output_tokens=12",
+                                 "--quick",
+                                 "--slo",
+                                 "p99_ttft_ms<2000"};
+    all.insert(all.end(), more.begin(), more.end());
+    return spillway(all);
+  };
+  const auto result = advise({"--json", "-j", "2"});
+  ASSERT_EQ(result.code, 0) << result.err;
+  std::size_t found = 0;
+  const json advice = json::parse(result.out);
+  for (const json& one : advice["configurations"]) {
+    if (one["configuration"] != "policy=expert-cache" || one["standing"] != "ranked") continue;
+    ++found;
+    std::vector<std::string> settings{"policy.slots=32", "replications=1", "workload.concurrency=null",
+                                      "workload.rate=" + one["capacity_requests_per_s"].dump(),
+                                      "workload.requests=" + one["requests"].dump()};
+    for (const auto& [key, value] : one["settings"].items()) settings.push_back(key + "=" + value.get<std::string>());
+    const json alone = run(settings);
+    EXPECT_EQ(one["expert_locality"], alone["setup"]["expert_locality"]);
+    EXPECT_EQ(one["other_localities"], alone["other_localities"]);
+  }
+  EXPECT_EQ(found, 1U);
+  EXPECT_THAT(unbroken(advise({}).out), ContainsRegex("Locality     expert-cache: 0.4 \\(default\\): .*; at 0.8: "));
+  EXPECT_THAT(unbroken(advise({"--fixed-locality"}).out), HasSubstr("Locality     expert-cache: 0.4 (default)\n"));
 }
 
 // Of 8 experts a token and layer, hit(32) = 0.75 finds 6, always: in prompts, the 32 slots hold 32 of more than 42.

@@ -56,6 +56,12 @@ TEST(Locality, OneLineAndItsJson) {
   EXPECT_EQ(locality_text(assumed, base, LocalityCheck{.not_run = "no reason"}),
             "0 (given); not run with this value halved and doubled: no reason");
   EXPECT_EQ(locality_check_json({.not_run = "no reason"}).dump(), R"({"not_run":"no reason"})");
+  for (const LocalityCheck& one : {check, LocalityCheck{.not_run = "no reason"}}) {
+    const auto again = read_locality_check({{"other_localities", locality_check_json(one)}});
+    ASSERT_TRUE(again.has_value());
+    EXPECT_EQ(locality_check_json(*again), locality_check_json(one));
+  }
+  EXPECT_FALSE(read_locality_check({{"policy", "vllm"}}).has_value());
   const auto read = read_assumed_locality({{"expert_locality", assumed_locality_json(assumed)}});
   ASSERT_TRUE(read.has_value());
   EXPECT_EQ(read->value, 0.0);

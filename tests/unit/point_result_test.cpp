@@ -19,6 +19,7 @@ TEST(PointId, IsOfConfigurationAndScales) {
   EXPECT_EQ(point_id(config("1"), {}, {}), id);
   EXPECT_NE(point_id(config("2"), {}, {}), id);
   EXPECT_NE(point_id(config("1"), {}, {.gemm = 1.05}), id);
+  EXPECT_NE(point_id(config("1"), {}, {}, true), id);
   EXPECT_NE(point_id(config("1"), {}, {.gemm = 1.05}), point_id(config("1"), {}, {.copies = 1.05}));
 }
 

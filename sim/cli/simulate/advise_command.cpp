@@ -85,6 +85,7 @@ AdviceTask task_of(const AdviseOptions& options, const std::vector<std::string>&
   std::vector<Problem> problems = options.problems;
   AdviceTask task;
   task.quick = options.quick;
+  task.other_localities = !options.fixed_locality;
   task.tolerance = parse_fraction(options.tolerance, "--tolerance", 1e-3, 0.2, problems);
   task.criterion.attainment = parse_fraction(options.attainment, "--attainment", 1e-2, 1.0, problems);
   if (options.perturb) {

@@ -93,6 +93,7 @@ void add_sweep_flags(CLI::App& sub, SweepOptions& options) {
       ->check(CLI::Range(1, 1000))
       ->type_name("N");
   sub.add_flag("--yes", options.yes, "Run more than 10000 points");
+  add_fixed_locality(sub, options.fixed_locality);
 }
 
 void add_compare_flags(CLI::App& sub, CompareOptions& options) {
@@ -127,6 +128,7 @@ void add_advise_flags(CLI::App& sub, AdviseOptions& options) {
                  "Share of requests that must meet the SLOs on single requests [99%]")
       ->type_name("FRACTION");
   add_perturb(sub, options.perturb, "Whether the ranking survives times changed by so much [5%]");
+  add_fixed_locality(sub, options.fixed_locality);
 }
 
 void add_plan_flags(CLI::App& sub, PlanOptions& options) {

@@ -113,6 +113,7 @@ ExitCode compare(const CompareOptions& options) {
                       .replications = kReplications,
                       .most_points = kMostConfigurations,
                       .fix_for_size = fmt::format("use spillway sweep for more than {}", kMostConfigurations)});
+  arguments.other_localities = !options.fixed_locality;
   problems.clear();
   check_axes(arguments.grid, problems);
   const std::int64_t baseline = baseline_of(options.baseline, arguments, problems);
@@ -128,9 +129,6 @@ ExitCode compare(const CompareOptions& options) {
     print_result(text + "Nothing was run (--dry-run).\n");
     return ExitCode::ok;
   }
-  std::optional<std::vector<OtherLocality>> localities;
-  if (!options.fixed_locality) localities = other_localities(arguments);
-  for (std::size_t i = 0; localities && i < localities->size(); ++i) points.push_back((*localities)[i].point);
   const std::unique_ptr<ResultStore> store =
       options.directory.empty() ? nullptr : std::make_unique<ResultStore>(options.directory);
   PageFile page(options.html);
@@ -147,7 +145,7 @@ ExitCode compare(const CompareOptions& options) {
         store ? "finished runs are kept; the same command continues from there" : "nothing is kept without -o DIR");
     return ExitCode::interrupted;
   }
-  Comparison comparison = comparison_of(arguments, outcomes, perturbation, baseline, localities);
+  Comparison comparison = comparison_of(arguments, outcomes, perturbation, baseline);
   comparison.metrics = metrics.empty() ? standard_metrics(arguments) : std::move(metrics);
   if (comparison.runs.size() < 2) return refuse(comparison, outcomes);
   if (store) store->write("comparison.json", to_comparison_json(comparison));

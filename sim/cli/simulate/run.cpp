@@ -13,7 +13,6 @@
 #include "sim/cli/page_file.hpp"
 #include "sim/cli/progress.hpp"
 #include "sim/cli/simulate/recordings.hpp"
-#include "sim/cli/simulate/simulated_run.hpp"
 #include "sim/core/interrupt.hpp"
 #include "sim/core/printable.hpp"
 #include "sim/io/atomic_file.hpp"
@@ -25,6 +24,7 @@
 #include "sim/study/assemble.hpp"
 #include "sim/study/perturb.hpp"
 #include "sim/study/replicated_run.hpp"
+#include "sim/study/run_plan.hpp"
 #include "sim/study/what_if.hpp"
 
 namespace spillway::cli {

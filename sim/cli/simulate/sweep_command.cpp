@@ -114,6 +114,7 @@ ExitCode emit_slurm(const SweepOptions& options, const PointGrid& arguments) {
   for (const std::string& slo : options.slos) slurm.arguments.insert(slurm.arguments.end(), {"--slo", slo});
   for (const std::string& zip : options.zips) slurm.arguments.insert(slurm.arguments.end(), {"--zip", zip});
   if (options.yes) slurm.arguments.emplace_back("--yes");
+  if (options.fixed_locality) slurm.arguments.emplace_back("--fixed-locality");
   slurm.directory = options.directory;
   slurm.points = points;
   slurm.shards = std::min({points, kMostShards, static_cast<std::int64_t>(options.shards.value_or(16))});
@@ -151,8 +152,8 @@ ExitCode sweep(const SweepOptions& options) {
     limits.most_points = kMostWithoutYes;
     limits.fix_for_size = fmt::format("give --yes to run more than {}", kMostWithoutYes);
   }
-  const PointGrid arguments =
-      grid_arguments(options.arguments, options.slos, options.zips, std::move(problems), limits);
+  PointGrid arguments = grid_arguments(options.arguments, options.slos, options.zips, std::move(problems), limits);
+  arguments.other_localities = !options.fixed_locality;
   refuse_if_none_resolves(arguments);
   if (!options.emit.empty()) return emit_slurm(options, arguments);
   if (options.dry_run) return show_plan(arguments, shard);

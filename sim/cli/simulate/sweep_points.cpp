@@ -19,6 +19,7 @@ std::string definition_of(const PointGrid& arguments) {
   std::sort(shared.begin(), shared.end());
   json["shared"] = shared;
   for (const Axis& axis : arguments.grid.axes()) json["axes"].push_back({{"keys", axis.keys}, {"values", axis.values}});
+  if (!arguments.other_localities) json["fixed_locality"] = true;
   return sha256_hex(json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace)).substr(0, 16);
 }
 

@@ -299,7 +299,8 @@ def run(config=None, *, slo=None, requests=True, perturb=None, fixed_locality=Fa
     return Result._make(json, table, csv, owner)
 
 
-def sweep(config=None, *, slo=None, zip=(), metrics=(), directory=None, jobs=1, progress=None, **settings):
+def sweep(config=None, *, slo=None, zip=(), metrics=(), directory=None, fixed_locality=False, jobs=1, progress=None,
+          **settings):
     """Simulates a grid of configurations. Returns a Sweep, which pandas.DataFrame takes.
 
     A key has several values as a list, or in the notation of the command line: "2,4,8", "2:16:2", "1:16:x2". Every
@@ -310,14 +311,14 @@ def sweep(config=None, *, slo=None, zip=(), metrics=(), directory=None, jobs=1, 
     directory       folder for the results; points with a result there do not run again
     jobs            threads
 
-    config, slo, progress and settings are those of run. A point that fails has the reason in its row's `error`; mistakes
+    config, slo, fixed_locality, progress and settings are those of run. A point that fails has the reason in its row's `error`; mistakes
     that all points share are raised before any runs. Ctrl-C raises KeyboardInterrupt: the same call with the same directory
     continues.
     """
     text, path, keywords = _given(config, settings, slo)
     reports = _reports(progress, "points")
     texts = _core.sweep(text, path, keywords, _slos(slo), _texts(zip), _texts(metrics),
-                        "" if directory is None else _os.fspath(directory), _jobs(jobs), reports)
+                        "" if directory is None else _os.fspath(directory), bool(fixed_locality), _jobs(jobs), reports)
     return Sweep._make(*texts)
 
 

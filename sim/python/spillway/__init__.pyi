@@ -107,6 +107,7 @@ def sweep(
     zip: str | Iterable[str] = (),
     metrics: str | Iterable[str] = (),
     directory: str | PathLike[str] | None = None,
+    fixed_locality: bool = False,
     jobs: int = 1,
     progress: _OnProgress = None,
     **settings: Any,

@@ -1,21 +1,23 @@
-// The simulations behind `spillway run`, without its files and its output.
+// The simulations behind the result of one configuration.
 #pragma once
 
 #include <cstdint>
 #include <optional>
 #include <vector>
 
+#include "sim/api/op_scales.hpp"
 #include "sim/study/assemble.hpp"
 #include "sim/study/replicated_run.hpp"
 #include "sim/study/result.hpp"
 
-namespace spillway::cli {
+namespace spillway {
 
 /// What is simulated besides the configuration itself.
 struct RunPlan {
-  std::optional<double> perturbation;     // of the model's times, as a fraction: 30 more runs
-  std::optional<LocalityCheck> locality;  // whose runs are still to come
-  std::vector<double> localities;         // theirs
+  OpScales scales{};                        // of the model's times; runs of `perturbation` have their own
+  std::optional<double> perturbation{};     // of the model's times, as a fraction: 30 more runs
+  std::optional<LocalityCheck> locality{};  // whose runs are still to come
+  std::vector<double> localities{};         // theirs
 };
 
 /// Half and twice of experts.locality, if the policy places experts and the result can depend on it.
@@ -33,4 +35,4 @@ void plan_localities(const Assembly& assembly, RunPlan& plan);
 [[nodiscard]] Result planned_result(const Assembly& assembly, const RunPlan& plan,
                                     std::vector<ReplicationResults> runs);
 
-}  // namespace spillway::cli
+}  // namespace spillway

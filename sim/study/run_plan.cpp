@@ -1,4 +1,4 @@
-#include "sim/cli/simulate/simulated_run.hpp"
+#include "sim/study/run_plan.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -6,13 +6,14 @@
 #include "sim/study/perturb.hpp"
 #include "sim/study/what_if.hpp"
 
-namespace spillway::cli {
+namespace spillway {
 namespace {
 
 std::vector<Variant> variants_of(const RunPlan& plan) {
   std::vector<Variant> variants;
   for (const OpScales& scales : perturbed_scales(plan.perturbation)) variants.push_back({.scales = scales});
-  for (const double locality : plan.localities) variants.push_back({.locality = locality});
+  variants.front().scales = plan.scales;
+  for (const double locality : plan.localities) variants.push_back({.scales = plan.scales, .locality = locality});
   return variants;
 }
 
@@ -50,10 +51,11 @@ Result planned_result(const Assembly& assembly, const RunPlan& plan, std::vector
     localities->runs.push_back(locality_run(plan.localities[i], runs[run].statistics.metrics));
   }
   Result result = run_result(assembly, std::move(runs.front()));
+  result.scales = plan.scales;
   result.complete = complete;
   result.perturbation = std::move(perturbation);
   result.locality = std::move(localities);
   return result;
 }
 
-}  // namespace spillway::cli
+}  // namespace spillway
