@@ -2,7 +2,7 @@
 # From a fresh checkout to a first result: installs missing build packages, builds the simulator, and replays one hour
 # of a production code-completion service on one H100. Works from any folder. A second run only repeats the simulation.
 set -euo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
+cd -P "$(dirname "${BASH_SOURCE[0]}")/.."
 
 tests/packages.sh build
 # An existing build folder keeps its options. A new folder is configured without tests, which need more libraries. A

@@ -1,15 +1,17 @@
 #!/usr/bin/env bash
-# Runs the commands in the ```console blocks of pages and checks that they print the output shown there.
+# Runs the commands in the ```console and ```sh blocks of pages. Commands of ```console blocks must print the output that
+# is shown there.
 #
 #   tests/readme.sh [FILE]...              default: README.md
 #   tests/readme.sh --in-place [FILE]...   in the repository's root, for commands that configure and build
 #
-# In a block, a line that starts with "$ " is a command. A backslash at its end continues it on the next line. A command
-# runs without stdin, with build/release first in PATH, in a folder that contains links to everything in the
-# repository's root except out/; every page has its own. It must exit with 0, or with N if it ends in "# exits N". A separate line "# exits N"
-# applies to every command of the block. Every other line is output. It must occur, in this order, in what the last
-# command before it printed (stdout and stderr). Runs of spaces count as one space, and "..." matches anything. Commands
-# with tests/run.sh or .ci/run are not run.
+# In a ```console block, a line that starts with "$ " is a command; in a ```sh block every line is one. A backslash at
+# its end continues it on the next line. A command runs without stdin, with build/release first in PATH, in a folder that
+# contains links to everything in the repository's root except out/; every page has its own. It must exit with 0, or with N
+# if its comment ends in "exits N". A separate line "# exits N" applies to every command of the block. Every other line of
+# a ```console block is output. It must occur, in this order, in what the last command before it printed (stdout and
+# stderr). Runs of spaces count as one space, and "..." matches anything. Commands with tests/run.sh or .ci/run are not
+# run.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 in_place=""
@@ -72,9 +74,9 @@ expect_line() {
   fail "$1" "the output has no line \"$2\" after the lines found so far"
 }
 
-# Runs the block on stdin. $1: line number of its first line.
+# Runs the block on stdin. $1: line number of its first line, $2: console or sh.
 run_block() {
-  local number=$1 block_code=0 command="" line code
+  local number=$1 kind=$2 block_code=0 command="" line code
   local -a lines
   mapfile -t lines
   for line in "${lines[@]}"; do
@@ -82,13 +84,13 @@ run_block() {
   done
   printed=""
   for line in "${lines[@]}"; do
-    if [[ -n $command || $line == "\$ "* ]]; then
+    if [[ -n $command || $line == "\$ "* || ($kind == sh && -n $line) ]]; then
       command+=${line#\$ }
       if [[ $command == *\\ ]]; then
         command=${command%\\}
       else
         code=$block_code
-        if [[ $command =~ \#\ exits\ ([0-9]+)$ ]]; then code=${BASH_REMATCH[1]}; fi
+        if [[ $command =~ \#(.*;)?\ exits\ ([0-9]+)$ ]]; then code=${BASH_REMATCH[2]}; fi
         run_command "$number" "$command" "$code"
         command=""
       fi
@@ -102,7 +104,7 @@ run_block() {
 # Runs every block of one page. The commands must not find earlier results, above all out/. So they run in a folder with
 # links to everything else in the root.
 run_page() {  # page
-  local number=0 start=0 block="" line entry place=$root since=$SECONDS earlier=$failures
+  local number=0 start=0 kind="" block="" line entry place=$root since=$SECONDS earlier=$failures
   page=$1
   commands=0
   if [[ -z $in_place ]]; then
@@ -115,12 +117,13 @@ run_page() {  # page
   while IFS= read -r line <&3 || [[ -n $line ]]; do
     number=$((number + 1))
     if [[ $start -gt 0 && $line == '```' ]]; then
-      run_block "$start" <<<"${block%$'\n'}"
+      run_block "$start" "$kind" <<<"${block%$'\n'}"
       start=0
     elif [[ $start -gt 0 ]]; then
       block+=$line$'\n'
-    elif [[ $line == '```console' ]]; then
+    elif [[ $line == '```console' || $line == '```sh' ]]; then
       start=$((number + 1))
+      kind=${line#'```'}
       block=""
     fi
   done 3<"$root/$page"
