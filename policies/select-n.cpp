@@ -554,7 +554,7 @@ std::vector<Parameter> parameters() {
        .choices = {"both", "prefill", "decode"},
        .doc =
            "Part of a request that the instance runs. prefill: a request ends with its first token; decode: it arrives "
-           "with the KV of its input; both: the whole request",
+           "with the KV of its input; both: the whole request. With pools it follows from the pool",
        .source = "Select-N, section 4.1: prefill and decode on instances of their own; both: as one engine runs them"},
       {.name = "policy.slo_margin",
        .type = ParameterType::real,
@@ -614,8 +614,9 @@ PolicyInfo info() {
       "the one that carries the least for each GPU counts. The coordinator does not know other traffic, or instances "
       "with "
       "policy.interval. A request that it refuses is sent to the replica with the fewest requests of those that have "
-      "not refused it, and rejected once all have. A decode "
-      "instance does not pay for the transfer of KV from the prefill instance. The host is assumed to have a copy of "
+      "not refused it, and rejected once all have. With "
+      "policy.phase=decode, the KV of a request is there when it arrives; pools (prefill_replicas) hand it over. The "
+      "host is assumed to have a copy of "
       "every layer that leaves the GPU; only the "
       "layers that live there count. An SLO holds back admission only: running requests go on when their batch has "
       "outgrown it, or when weights cannot come back because KV fills the GPU (metric slo_risk_fraction). "

@@ -22,7 +22,6 @@
 #include "sim/core/text.hpp"
 #include "sim/io/file_reader.hpp"
 #include "sim/study/assemble_kinds.hpp"
-#include "sim/study/bus_promises.hpp"
 #include "sim/study/hit_curve_text.hpp"
 #include "sim/study/instances.hpp"
 #include "sim/study/lenders.hpp"
@@ -886,8 +885,14 @@ class Assembler {
     Deployment plan = deployment;
     plan.model = model.get();
     plan.planning = &planning;
+    std::vector<PoolPlan>& pools = assembly_.instance.by_pool;
+    if (assembly_.instance.pools.split()) pools = plan_pools(settings());
     Layout layout;
-    if (!problems_.attempt([&] { layout = policy().layout(plan, settings()); })) return false;
+    const bool fits = problems_.attempt([&] {
+      for (PoolPlan& pool : pools) pool.layout = policy().layout(plan, pool.settings);
+      layout = pools.empty() ? policy().layout(plan, settings()) : layout_of_both(pools.front(), pools.back());
+    });
+    if (!fits) return false;
     kv.gpu_blocks = layout.blocks;
     kv.most_gpu_blocks = layout.most;
     assembly_.instance.least_rate = layout.least_rate;
@@ -912,12 +917,15 @@ class Assembler {
   /// The replicas of one server can keep what they promise.
   bool share_bus() {
     const InstancePlan& plan = assembly_.instance;
-    std::vector<BusInstance> replicas;
-    for (const CopyRoute& route : plan.routes) replicas.push_back({&route, plan.least_rate});
-    const auto problem =
-        broken_promises(replicas, plan.links, plan.link_names, plan.pools.split() ? "prefill_replicas" : "replicas");
-    if (problem) problems_.add(*problem);
-    return !problem;
+    // Servers differ only where pools do.
+    const std::int64_t servers = plan.by_pool.empty() ? 1 : (plan.replicas - 1) / plan.per_server + 1;
+    for (std::int64_t server = 0; server < servers; ++server) {
+      const auto problem = broken_promises(plan.on_bus(server), plan.links, plan.link_names,
+                                           plan.pools.split() ? "prefill_replicas" : "replicas");
+      if (problem) problems_.add(*problem);
+      if (problem) return false;
+    }
+    return true;
   }
 
   /// KV blocks of a tier of the prefix cache.
@@ -1305,6 +1313,18 @@ class Assembler {
 
 }  // namespace
 
+std::vector<BusInstance> InstancePlan::on_bus(std::int64_t server) const {
+  std::vector<BusInstance> instances;
+  const std::int64_t first = server * per_server;
+  const std::int64_t end = std::min(replicas, first + static_cast<std::int64_t>(routes.size()));
+  for (std::int64_t replica = first; replica < end; ++replica) {
+    const PoolPlan* const pool = pool_of(replica);
+    instances.push_back(
+        {&routes[static_cast<std::size_t>(replica - first)], pool == nullptr ? least_rate : pool->layout.least_rate});
+  }
+  return instances;
+}
+
 traces::Workload open_workload(const Assembly& assembly, std::int64_t replication) {
   if (!assembly.kinds.empty()) return open_workload_of_kinds(assembly, replication);
   const Tokens longest = assembly.instance.max_model_len;
@@ -1432,8 +1452,15 @@ void split(const Assembly& assembly, MakeRouter decode_router, SimulationConfig&
   const InstancePlan& plan = assembly.instance;
   const auto prefill = static_cast<std::size_t>(plan.pools.prefill);
   for (std::size_t i = 0; i < simulation.instances.size(); ++i) {
-    simulation.instances[i].phases = i < prefill ? Phases::prefill : Phases::decode;
-    simulation.instances[i].hands_over = true;
+    InstanceConfig& instance = simulation.instances[i];
+    instance.phases = i < prefill ? Phases::prefill : Phases::decode;
+    instance.hands_over = true;
+    const PoolPlan* const pool = plan.pool_of(static_cast<std::int64_t>(i));
+    if (pool == nullptr) continue;
+    instance.settings = &pool->settings;
+    instance.kv.gpu_blocks = pool->layout.blocks;
+    instance.kv.most_gpu_blocks = pool->layout.most;
+    instance.deployment.chosen = pool->layout.chosen;
   }
   Handover& handover = simulation.handover.emplace();
   handover.prefill = prefill;

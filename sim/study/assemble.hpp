@@ -12,6 +12,7 @@
 #include "sim/api/op_scales.hpp"
 #include "sim/config/config.hpp"
 #include "sim/engine/lending.hpp"
+#include "sim/study/bus_promises.hpp"
 #include "sim/study/lenders.hpp"
 #include "sim/study/pools.hpp"
 #include "sim/study/prices.hpp"
@@ -62,9 +63,16 @@ struct InstancePlan {
   std::shared_ptr<const HandoverLinks> handover_links{};
   std::int64_t per_server = 1;  // replicas that share a host and its links; the last server may have fewer
   std::int64_t servers = 1;
-  BytesPerSecond least_rate{};  // Layout::least_rate
-  Bytes on_host{};              // KV and layers that its replicas keep in the memory of their host, at most
+  BytesPerSecond least_rate{};      // Layout::least_rate
+  std::vector<PoolPlan> by_pool{};  // of prompts and of answers; empty: all replicas are alike
+  Bytes on_host{};                  // KV and layers that its replicas keep in the memory of their host, at most
   [[nodiscard]] Tokens kv_capacity() const { return kv.block_tokens * kv.most().count(); }
+  /// What it has of its own; null: nothing.
+  [[nodiscard]] const PoolPlan* pool_of(std::int64_t replica) const {
+    return by_pool.empty() ? nullptr : &by_pool[replica < pools.prefill ? 0 : 1];
+  }
+  /// The copies of the replicas of one server, with what each must get.
+  [[nodiscard]] std::vector<BusInstance> on_bus(std::int64_t server) const;
 };
 
 struct AssembledKind;

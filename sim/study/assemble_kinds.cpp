@@ -12,7 +12,6 @@
 #include "policies/parts/queue_informer.hpp"
 #include "sim/config/instance_keys.hpp"
 #include "sim/core/text.hpp"
-#include "sim/study/bus_promises.hpp"
 #include "sim/study/instances.hpp"
 #include "sim/study/parameter_table.hpp"
 #include "traces/mixed_source.hpp"
@@ -306,8 +305,8 @@ class KindsAssembler {
   void share_bus() {
     std::vector<BusInstance> instances;
     for (const AssembledKind& kind : assembly_.kinds) {
-      const InstancePlan& plan = kind.assembly.instance;
-      for (const CopyRoute& route : plan.routes) instances.push_back({&route, plan.least_rate});
+      const std::vector<BusInstance> own = kind.assembly.instance.on_bus(0);
+      instances.insert(instances.end(), own.begin(), own.end());
     }
     const InstancePlan& first = assembly_.kinds.front().assembly.instance;
     if (const auto problem = broken_promises(instances, first.links, first.link_names, kInstancesKey)) {

@@ -11,6 +11,8 @@
 namespace spillway {
 namespace {
 
+constexpr const char* kBothPhases = "both";
+
 /// Why a policy cannot run in pools; empty: it can.
 std::string refusal(const ResolvedConfig& config) {
   const PolicyInfo& policy = *config.policy;
@@ -18,7 +20,7 @@ std::string refusal(const ResolvedConfig& config) {
   const auto is = [&](const char* key, const char* value) {
     return settings.has(key) && settings.get<std::string>(key) == value;
   };
-  if (policy.layout) return "it streams layers, and plans them for one instance, not for two pools";
+  if (policy.streams.kv) return "it streams KV between the GPU and the host, and cannot hand it over";
   if (policy.keeps_conversations) return "it keeps the KV of conversations where it was computed";
   if (!policy.takes_kv_over) return "its scheduler has no rule for a request whose KV is on its way";
   if (settings.get<Bytes>("memory.host_cache") > Bytes(0) && !is("engine.kv_connector", "none")) {
@@ -29,6 +31,30 @@ std::string refusal(const ResolvedConfig& config) {
 }
 
 }  // namespace
+
+std::vector<PoolPlan> plan_pools(const Settings& settings) {
+  std::vector<PoolPlan> plans;
+  for (const char* const key : {kPhaseKey, kWeightsPhaseKey}) {
+    if (!settings.has(key)) continue;
+    for (const char* const phase : {"prefill", "decode"}) {
+      plans.push_back({.settings = settings});
+      plans.back().settings.set(key, std::string(phase));
+    }
+  }
+  return plans;
+}
+
+Layout layout_of_both(const PoolPlan& prompts, const PoolPlan& answers) {
+  const Layout& one = prompts.layout;
+  const Layout& other = answers.layout;
+  return {.blocks = std::min(one.blocks, other.blocks),
+          .most = std::min(one.most, other.most),
+          .host = std::max(one.host, other.host),
+          .host_kv = std::max(one.host_kv, other.host_kv),
+          .weights = std::max(one.weights, other.weights),
+          .terms = one.terms == other.terms ? one.terms
+                                            : fmt::format("for prompts: {}; for answers: {}", one.terms, other.terms)};
+}
 
 PoolSizes read_pools(const ResolvedConfig& config, std::vector<Problem>& problems) {
   const Settings& settings = config.settings;
@@ -58,7 +84,8 @@ PoolSizes read_pools(const ResolvedConfig& config, std::vector<Problem>& problem
                         "replicas", "leave replicas out"});
   }
   for (const char* const key : {kPhaseKey, kWeightsPhaseKey}) {
-    if (settings.has(key) && given(key)) {
+    // A configuration that states all defaults may state this one, too.
+    if (settings.has(key) && given(key) && settings.get<std::string>(key) != kBothPhases) {
       problems.push_back({fmt::format("{} follows from the pool", key), key, "leave it out"});
     }
   }

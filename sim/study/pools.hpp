@@ -10,6 +10,7 @@
 
 #include "hwmodels/catalog.hpp"
 #include "hwmodels/copy_path.hpp"
+#include "sim/api/layer_policy.hpp"
 #include "sim/config/config.hpp"
 #include "sim/engine/handover.hpp"
 
@@ -22,6 +23,17 @@ struct PoolSizes {
   [[nodiscard]] bool split() const { return prefill > 0; }
   [[nodiscard]] std::int64_t total() const { return prefill + decode; }
 };
+
+/// What replicas of one pool have of their own, where the policy's layout depends on the phases that they run.
+struct PoolPlan {
+  Settings settings{};  // of the run, with the phase of the pool
+  Layout layout{};
+};
+
+/// `settings` for each pool, the one that computes prompts first, if the policy has a key of phases; else none.
+[[nodiscard]] std::vector<PoolPlan> plan_pools(const Settings& settings);
+/// What holds for replicas of both pools: the fewest blocks, the most host memory.
+[[nodiscard]] Layout layout_of_both(const PoolPlan& prompts, const PoolPlan& answers);
 
 /// Adds what is wrong with the keys of pools, with the policy beside them, and with keys that need pools.
 [[nodiscard]] PoolSizes read_pools(const ResolvedConfig& config, std::vector<Problem>& problems);

@@ -166,13 +166,41 @@ TEST_F(ClusterCli, BadClustersAreRefused) {
   refused({"prefill_replicas=1", "decode_replicas=1", "policy=vtc"}, {"policy vtc does not run in pools"});
   refused({"prefill_replicas=1", "decode_replicas=1", "policy=pensieve"}, {"it keeps the KV of conversations"});
   refused({"prefill_replicas=1", "decode_replicas=1", "memory.host_cache=64GiB"}, {"does not run in pools"});
+  refused({"prefill_replicas=1", "decode_replicas=1", "policy=pie"}, {"it streams KV between the GPU and the host"});
   refused({"prefill_replicas=1", "decode_replicas=1", "policy=select-n", "policy.phase=decode"},
-          {"policy.phase follows from the pool", "it streams layers"});
+          {"policy.phase follows from the pool"});
+  refused({"prefill_replicas=1", "decode_replicas=1", "policy=sarathi", "policy.weights=select-n",
+           "policy.weights.phase=prefill"},
+          {"policy.weights.phase follows from the pool"});
   refused({"prefill_replicas=5", "decode_replicas=5", "hardware=hgx-h100-8", "handover.link=nvlink"},
           {"handover.link=nvlink ends at the server"});
   refused({"prefill_replicas=1", "decode_replicas=1", "hardware=a10-pcie-4", "handover.link=nvlink",
            "tensor_parallel=1", "model=llama-2-7b"},
           {"a10-pcie-4 has no figures of copies between its GPUs"});
+}
+
+// Each pool streams by the record of its phase. A replica of prompts that has a host of its own does what an instance
+// with policy.phase=prefill does, so it samples the same first tokens at the same times; one of both phases has a
+// tighter record. The configuration of the result states policy.phase, and gives the same.
+TEST_F(ClusterCli, SelectNFollowsThePhaseOfItsPool) {
+  const std::vector<std::string> common{"policy=select-n", "model=llama-3.1-8b", "hardware=h100-80gb-sxm",
+                                        "workload.trace=sharegpt", "workload.rate=1"};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.end(), common.begin(), common.end());
+    return run(more);
+  };
+  const auto ttft = [](const json& result) { return result["metrics"]["mean_ttft_ms"]["value"].get<double>(); };
+  const std::vector<std::string> in_pools{"prefill_replicas=1", "decode_replicas=1", "handover.first_token=prefill"};
+  const json pools = with(in_pools);
+  EXPECT_EQ(pools["conservation"]["all"]["finished"], 300);
+  EXPECT_EQ(ttft(pools), ttft(with({"policy.phase=prefill"})));
+  EXPECT_NE(ttft(pools), ttft(with({})));
+  EXPECT_THAT(pools["setup"]["layer_terms"].get<std::string>(),
+              AllOf(HasSubstr("for prompts: Select-N follows"), HasSubstr("; for answers: Select-N follows")));
+  // Fewer layers leave the GPU for answers, whose weights are read for few tokens, so KV has less room there.
+  EXPECT_EQ(pools["setup"]["gpu_kv_blocks"], with({"policy.phase=decode"})["setup"]["gpu_kv_blocks"]);
+  write_text(file("again.json"), pools["config"].dump());
+  EXPECT_EQ(run({"again.json"})["metrics"], pools["metrics"]);
 }
 
 // Prompt and answer need more than the decode replica can hold: rejected before the prompt is computed.

@@ -69,6 +69,11 @@ class NaivePools {
       of_each_[i].gpu_blocks = config.gpu_blocks[i];
       of_each_[i].phases = computes_prompts(i) ? Phases::prefill : Phases::decode;
       of_each_[i].hands_over = true;
+      if (!config.of_pool.empty()) {
+        const NaivePool& own = config.of_pool[computes_prompts(i) ? 0 : 1];
+        of_each_[i].settings = &own.settings;
+        of_each_[i].most_gpu_blocks = own.layout.most;
+      }
       surroundings_.emplace_back(*this, i);
       replicas_.push_back(make_naive_replica(of_each_[i], surroundings_[i]));
     }

@@ -26,10 +26,17 @@ struct NaiveWay {
   std::vector<Crossing> crossings{};
 };
 
+/// What the engines of one pool have of their own, where the policy's layout depends on the phase.
+struct NaivePool {
+  Settings settings;
+  Layout layout;
+};
+
 struct NaivePoolsConfig {
   /// Of every engine, without phases. Its requests, front end, time-out and horizon are those of all.
   NaiveConfig engine;
   std::vector<Blocks> gpu_blocks{};  // of each engine: first those of prompts, then those of answers
+  std::vector<NaivePool> of_pool{};  // of prompts and of answers; empty: both have the engine's
   std::size_t prefill = 1;
   NaiveRouting prompts{};
   NaiveRouting answers{};

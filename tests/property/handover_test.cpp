@@ -51,6 +51,36 @@ void draw_ways(Dice& dice, NaivePoolsConfig& config) {
   };
 }
 
+/// Of one to three layers, or of as many as a policy that streams them needs.
+WholeModel model_of(const PolicyInfo& policy, std::uint64_t seed) {
+  return policy.layout ? WholeModel::of(policy) : WholeModel(1, 1, {}, static_cast<std::int32_t>(1 + seed % 3));
+}
+
+/// Pools of a policy that lays out the memory for the phase which its settings name: each has its own settings and
+/// blocks. A layout may not fit in some phase; then both pools have those that the case has drawn.
+void tell_pools_apart(const PolicyInfo& policy, const Settings& settings, NaivePoolsConfig& config) {
+  if (!settings.has("policy.phase") || !policy.layout) return;
+  NaiveConfig& engine = config.engine;
+  try {
+    for (const char* const phase : {"prefill", "decode"}) {
+      Settings own = settings;
+      own.set("policy.phase", std::string(phase));
+      Layout layout = policy.layout(engine.deployment, own);
+      if (layout.blocks == Blocks(0)) throw ConfigError("no block fits", "", "");
+      config.of_pool.push_back({std::move(own), std::move(layout)});
+    }
+  } catch (const ConfigError&) {
+    config.of_pool.clear();
+    return;
+  }
+  for (std::size_t i = 0; i < config.gpu_blocks.size(); ++i) {
+    config.gpu_blocks[i] = config.of_pool[i < config.prefill ? 0 : 1].layout.blocks;
+  }
+  for (const oracle::NaivePool& pool : config.of_pool) {
+    engine.max_model_len = std::min(engine.max_model_len, engine.block_tokens * pool.layout.most.count());
+  }
+}
+
 /// A random case of one policy.
 struct Case {
   Settings settings;
@@ -72,10 +102,12 @@ void draw(std::uint64_t seed, const PolicyInfo& policy, const WholeModel& model,
   config.gpu_blocks.assign(engines, engine.gpu_blocks);
   for (Blocks& blocks : config.gpu_blocks) {
     const std::int64_t most = engine.gpu_blocks.count();
-    if (dice.chance(30)) blocks = Blocks(dice.between((most + 1) / 2, most));
+    // The policy knows how many blocks there are if it laid them out.
+    if (!policy.layout && dice.chance(30)) blocks = Blocks(dice.between((most + 1) / 2, most));
     // A policy may count on room for the longest request.
     engine.max_model_len = std::min(engine.max_model_len, engine.block_tokens * blocks.count());
   }
+  tell_pools_apart(policy, drawn.settings, config);
   config.by_layers = dice.chance(50);
   config.first_token_at_prefill = dice.chance(50);
   draw_ways(dice, config);
@@ -99,6 +131,10 @@ SimulationConfig simulation_of(const Case& drawn) {
     instance.kv.gpu_blocks = config.gpu_blocks[i];
     instance.phases = i < config.prefill ? Phases::prefill : Phases::decode;
     instance.hands_over = true;
+    if (config.of_pool.empty()) continue;
+    const oracle::NaivePool& own = config.of_pool[i < config.prefill ? 0 : 1];
+    instance.settings = &own.settings;
+    instance.kv.most_gpu_blocks = own.layout.most;
   }
   Handover& handover = simulation.handover.emplace();
   handover.prefill = config.prefill;
@@ -208,11 +244,13 @@ struct Reached {
   std::int64_t cut = 0;
   std::int64_t lost = 0;   // for good
   std::int64_t again = 0;  // lost by a replica and not for good
+  std::int64_t apart = 0;  // cases whose pools follow an SLO of their own phase
 };
 
 void count(const NaivePoolsConfig& config, const NaivePoolsResult& naive, Reached& reached) {
   (config.by_layers ? reached.by_layers : reached.whole) += naive.transfers;
   std::int64_t lost = 0;
+  reached.apart += !config.of_pool.empty() && !config.of_pool.front().settings.has("policy.interval") ? 1 : 0;
   for (const RequestRecord& record : naive.records) {
     reached.timed_out += record.outcome == Outcome::timed_out ? 1 : 0;
     reached.cut += record.outcome == Outcome::unfinished ? 1 : 0;
@@ -228,7 +266,7 @@ class Handovers : public testing::TestWithParam<std::string> {
     const PolicyInfo& policy = *PolicyRegistry::instance().find(GetParam());
     for (std::uint64_t seed = 1; seed <= cases; ++seed) {
       SCOPED_TRACE(GetParam() + " seed " + std::to_string(seed));
-      const WholeModel model(1, 1, {}, static_cast<std::int32_t>(1 + seed % 3));
+      const WholeModel model = model_of(policy, seed);
       Case drawn;
       draw(seed, policy, model, drawn);
       NaivePoolsConfig& config = drawn.config;
@@ -257,6 +295,9 @@ TEST_P(Handovers, AreThoseOfAPlainModel) {
   EXPECT_GT(reached_.whole, more_than(0));
   EXPECT_GT(reached_.timed_out, more_than(0));
   EXPECT_GT(reached_.cut, more_than(0));
+  if (GetParam() == "select-n") {
+    EXPECT_GT(reached_.apart, more_than(20));
+  }
 }
 
 TEST_P(Handovers, BetweenReplicasThatGoDownAreThoseOfAPlainModel) {
@@ -272,7 +313,7 @@ TEST_P(Handovers, BesideInstancesOfAnotherKind_AreAsAlone) {
   const PolicyInfo& policy = *PolicyRegistry::instance().find(GetParam());
   for (std::uint64_t seed = 1; seed <= random_cases(100); ++seed) {
     SCOPED_TRACE(GetParam() + " seed " + std::to_string(seed));
-    const WholeModel model(1, 1, {}, static_cast<std::int32_t>(1 + seed % 3));
+    const WholeModel model = model_of(policy, seed);
     Case drawn;
     draw(seed, policy, model, drawn);
     Dice dice(seed + 6'000'000);
@@ -296,7 +337,7 @@ TEST_P(Handovers, BesideInstancesOfAnotherKind_AreAsAlone) {
 std::vector<std::string> policies() {
   std::vector<std::string> names;
   for (const PolicyInfo* const policy : PolicyRegistry::instance().all()) {
-    if (policy->takes_kv_over && !policy->layout && !policy->keeps_conversations) names.push_back(policy->name);
+    if (policy->takes_kv_over && !policy->streams.kv && !policy->keeps_conversations) names.push_back(policy->name);
   }
   return names;
 }

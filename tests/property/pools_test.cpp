@@ -199,7 +199,7 @@ TEST_P(Pools, LoseNothingWithoutACount) {
 std::vector<std::string> policies() {
   std::vector<std::string> names;
   for (const PolicyInfo* const policy : PolicyRegistry::instance().all()) {
-    if (policy->takes_kv_over && !policy->layout && !policy->keeps_conversations) names.push_back(policy->name);
+    if (policy->takes_kv_over && !policy->streams.kv && !policy->keeps_conversations) names.push_back(policy->name);
   }
   return names;
 }
