@@ -84,7 +84,7 @@ run_block() {
   done
   printed=""
   for line in "${lines[@]}"; do
-    if [[ -n $command || $line == "\$ "* || ($kind == sh && -n $line) ]]; then
+    if [[ -n $command || $line == "\$ "* || ($kind == sh && -n $line && $line != "#"*) ]]; then
       command+=${line#\$ }
       if [[ $command == *\\ ]]; then
         command=${command%\\}
@@ -94,7 +94,7 @@ run_block() {
         run_command "$number" "$command" "$code"
         command=""
       fi
-    elif [[ ! $line =~ ^#\ exits\ [0-9]+$ ]]; then
+    elif [[ $kind == console && ! $line =~ ^#\ exits\ [0-9]+$ ]]; then
       expect_line "$number" "$line"
     fi
     number=$((number + 1))

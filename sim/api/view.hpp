@@ -88,8 +88,8 @@ class View {
   [[nodiscard]] virtual bool grows_next(RequestId id) const = 0;
 
   /// While an iteration starts (LayerPolicy::begin): since when the request that has waited longest for the token that
-  /// the iteration works on has waited, that is since its last token, or since its client sent it. At other times, and
-  /// when the iteration computes nothing, now(). O(requests of the iteration).
+  /// the iteration works on has waited: since its last token, since another instance computed its prompt, or since its
+  /// client sent it. At other times, and when the iteration computes nothing, now(). O(requests of the iteration).
   [[nodiscard]] virtual SimTime waiting_since() const = 0;
 
   /// Where the context of a holder is, from its start. Empty: it holds nothing. Valid until the next call. O(runs).

@@ -22,6 +22,7 @@ struct GridOptions {
   std::string progress = "auto";
   int jobs = 1;
   bool dry_run = false;
+  bool fixed_locality = false;    // no runs with half and twice of experts.locality
   std::vector<Problem> problems;  // found while reading the command line
 };
 

@@ -53,6 +53,7 @@ struct Member {
   Blocks held{};             // of its context, on any tier; decoding: lower bound, see Batch::held
   std::int32_t holder = -1;  // in the books of Residency: its leading blocks; -1: all blocks are simply on the GPU
   Duration computing{};
+  SimTime prompted = kNever;  // when another instance had computed its prompt; kNever: none has
   SimTime first_scheduled = kNever;
   SimTime first_token = kNever;
   SimTime last_token{};  // valid when late or not decoding

@@ -94,8 +94,8 @@ class Instance final : public View, private Decision {
   void let_go(std::uint32_t serial, SimTime now);
   /// KV of a request has been handed over: it came here, or went from here. For observers alone.
   void report_handover(std::uint32_t index, Bytes bytes, bool came, SimTime began, SimTime now) const;
-  /// The KV that a request awaits has arrived. No effect on a request that has ended.
-  void kv_arrived(RequestId id, SimTime now);
+  /// The KV that a request awaits has arrived; its prompt was complete at `prompted`. No effect on one that has ended.
+  void kv_arrived(RequestId id, SimTime prompted, SimTime now);
   /// Before the first call: the instance begins to exist now.
   void begin_at(SimTime now);
   /// The run ends now: every live request is unfinished.

@@ -86,7 +86,7 @@ void Instance::take_over(RequestId id) {
   sink_.awaits_kv(id, missing);
 }
 
-void Instance::kv_arrived(RequestId id, SimTime now) {
+void Instance::kv_arrived(RequestId id, SimTime prompted, SimTime now) {
   if (!table_.alive(id)) return;
   keep_books(now);
   now_ = now;
@@ -94,6 +94,7 @@ void Instance::kv_arrived(RequestId id, SimTime now) {
   Member& member = members_[m];
   member.fetching = false;
   member.delivered = true;
+  member.prompted = prompted;
   member.computed = delivered(table_[id]);
   if (cached_) name_blocks(m, member.computed);
   --awaited_;

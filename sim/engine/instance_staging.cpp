@@ -96,8 +96,8 @@ SimTime Instance::waiting_since() const {
   SimTime since = now_;
   const auto waits = [&](std::int32_t m) {
     const Member& member = members_[m];
-    const bool first = member.first_token == kNever;
-    since = std::min(since, first ? table_[member.id].arrival : members_.last_token(member));
+    const SimTime first = member.prompted != kNever ? member.prompted : table_[member.id].arrival;
+    since = std::min(since, member.first_token == kNever ? first : members_.last_token(member));
   };
   for (const std::int32_t m : chunk_members_) waits(m);
   visit_decodes(staged_decodes_, waits);

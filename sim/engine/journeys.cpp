@@ -318,7 +318,7 @@ void Journeys::hand_over(std::uint32_t serial) {
     run_.at(journey.replica).report_handover(serial, bytes_of(journey), false, journey.began, run_.now());
     run_.at(journey.decode).report_handover(serial, bytes_of(journey), true, journey.began, run_.now());
   }
-  run_.at(journey.decode).kv_arrived(journey.decode_id, run_.now());
+  run_.at(journey.decode).kv_arrived(journey.decode_id, journey.prompt->end, run_.now());
   run_.wake(journey.decode);
   let_go(journey);
 }

@@ -207,11 +207,12 @@ class Simulation final : public InstanceSink, public Journeys::Run {
     const std::size_t pool = pools_.of(replica);
     return config_.handover ? config_.handover->kind_of(pool) : pool;
   }
+  /// The kind has pools of prompts and of answers.
+  [[nodiscard]] bool splits(std::size_t kind) const { return config_.handover && config_.handover->kind == kind; }
   /// The replicas of a kind, first and end.
   [[nodiscard]] std::pair<std::size_t, std::size_t> replicas_of(std::size_t kind) const {
-    const bool split = config_.handover && config_.handover->kind == kind;
     return {pools_.range(pool_of(kind)).first,
-            pools_.range(split ? config_.handover->answers() : pool_of(kind)).second};
+            pools_.range(splits(kind) ? config_.handover->answers() : pool_of(kind)).second};
   }
   void join_links() {
     const std::vector<bool> handed_over = links_of_handovers();
@@ -819,10 +820,9 @@ class Simulation final : public InstanceSink, public Journeys::Run {
     for (std::size_t kind = 0; kind < config_.pools.size(); ++kind) {
       const auto [first, last] = replicas_of(kind);
       Engines engines = engines_of(first, last, end);
-      const bool split = config_.handover && config_.handover->kind == kind;
       result.pools.push_back(recorder_.metrics_of(kind).finish(
           end, engines.totals, engines.gpu_blocks, engines.host_blocks, !interrupted_, engines.fairness,
-          std::move(engines.replicas), split ? journeys_->handed_over() : std::nullopt));
+          std::move(engines.replicas), splits(kind) ? journeys_->handed_over() : std::nullopt));
     }
     Engines all = engines_of(0, replicas_.size(), end);
     ConversationMeter& conversations = recorder_.conversations();

@@ -210,7 +210,7 @@ void add_dependence(const Advice& advice, Lines& lines) {
   }
 }
 
-/// What the runs assumed of experts.locality, and what others do at the capacity.
+/// What the runs assumed of experts.locality, and the figures with half and twice of it.
 void add_localities(const Advice& advice, Lines& lines) {
   for (const AdvisedConfiguration& one : advice.configurations) {
     if (one.standing != Standing::ranked || !one.locality) continue;
@@ -401,8 +401,6 @@ std::vector<Planned> planned(const Advice& advice) {
   return plan;
 }
 
-std::string figure_or_dash(const std::optional<double>& value) { return value ? figure(*value) : "-"; }
-
 }  // namespace
 
 std::string to_plan_table(const Advice& advice) {
@@ -432,11 +430,11 @@ std::string to_plan_table(const Advice& advice) {
                                    fmt::format("{}", configuration.fleet->replicas), figure(*configuration.capacity)};
     if (priced) {
       const Metric* const cost = find_metric(configuration.fleet->metrics, "cost_per_million_output_tokens");
-      cells.push_back(figure_or_dash(one.figures.cost_per_hour));
-      cells.push_back(cost == nullptr ? "-" : figure_or_dash(cost->value));
+      cells.push_back(shown_figure(one.figures.cost_per_hour));
+      cells.push_back(cost == nullptr ? "-" : shown_figure(cost->value));
     }
-    cells.push_back(figure_or_dash(one.figures.p99_ttft_ms));
-    cells.push_back(figure_or_dash(one.figures.mean_tpot_ms));
+    cells.push_back(shown_figure(one.figures.p99_ttft_ms));
+    cells.push_back(shown_figure(one.figures.mean_tpot_ms));
     table.row(std::move(cells));
   }
   Lines tail;

@@ -50,7 +50,8 @@ bool names_locality(const Sweep& sweep) {
 }
 
 bool has_other_localities(const Sweep& sweep) {
-  return std::ranges::any_of(sweep.rows, [](const SweepRow& row) { return row.other_localities.has_value(); });
+  return std::ranges::any_of(
+      sweep.rows, [](const SweepRow& row) { return row.other_localities && !row.other_localities->runs.empty(); });
 }
 
 /// The row's run with half (0) or twice (1) of its locality; null: there is none.
@@ -125,7 +126,8 @@ std::string to_sweep_table(const Sweep& sweep, const std::vector<std::string>& m
   }
   Lines lines;
   if (has_intervals(sweep)) lines.raw("Means over replications; +- is the 95% t-interval.");
-  if (others) lines.raw("halved, doubled: output tokens/s / p50 TPOT (ms) with half and twice of experts.locality.");
+  if (others)
+    lines.raw("halved, doubled: output tokens/s / p50 TPOT (ms) with half and twice of experts.locality, at most 1.");
   std::vector<const Trust*> trusts;
   for (const SweepRow& row : sweep.rows) {
     if (row.error.empty()) trusts.push_back(&row.trust);

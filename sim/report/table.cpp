@@ -174,10 +174,13 @@ class Table {
           own.replicas == 1 ? "" : fmt::format(", router {}", kind.config.settings.get<std::string>(kRouterKey));
       const std::string traffic = kind.share ? fmt::format("{} of the workload", percent(*kind.share))
                                              : fmt::format("{}, {} requests", own.workload, own.requests);
-      lines_.add(kind.name,
-                 fmt::format("{}{} on GPU{} {}{}, policy {}, engine {}; {} tokens of KV{}; {}", replicas, own.model,
-                             kind.gpus.size() == 1 ? "" : "s", gpus_text(kind.gpus), router, own.policy, own.engine,
-                             own.kv_capacity().count(), own.replicas == 1 ? "" : " each", traffic));
+      lines_.add(kind.name, fmt::format("{}{} on GPU{} {}{}, policy {}, engine {}; {} tokens of KV{}; {}", replicas,
+                                        own.model, kind.gpus.size() == 1 ? "" : "s", gpus_text(kind.gpus), router,
+                                        own.policy, own.engine, own.kv_capacity().count(),
+                                        own.replicas == 1  ? ""
+                                        : own.pools_differ ? " each in the pool with less"
+                                                           : " each",
+                                        traffic));
     }
     lines_.add("Workload", fmt::format("{}, {} requests", setup.workload, setup.requests));
     repetitions();
@@ -229,11 +232,11 @@ class Table {
     const std::string swap_blocks =
         (kv.host_blocks.count() == 0 ? "" : fmt::format(", {} blocks on the host", kv.host_blocks.count())) +
         on_peers();
-    lines_.add(
-        "KV cache",
-        fmt::format("{} tokens in {} blocks of {} tokens{}{}; prefix caching {}{}; longest request {} tokens",
-                    (kv.block_tokens * kv.gpu_blocks.count()).count(), kv.gpu_blocks.count(), kv.block_tokens.count(),
-                    most, swap_blocks, kv.prefix_caching ? "on" : "off", host_cache, setup.max_model_len.count()));
+    lines_.add("KV cache",
+               fmt::format("{} tokens in {} blocks of {} tokens{}{}; prefix caching {}{}; longest request {} tokens",
+                           (kv.block_tokens * kv.gpu_blocks.count()).count(), kv.gpu_blocks.count(),
+                           kv.block_tokens.count(), most + (setup.pools_differ ? ", in the pool with fewer" : ""),
+                           swap_blocks, kv.prefix_caching ? "on" : "off", host_cache, setup.max_model_len.count()));
     const Bytes on_host = setup.host_layer_bytes;
     lines_.add("Layers",
                setup.layer_terms + (on_host == Bytes(0) ? ""

@@ -466,13 +466,7 @@ bool Adviser::describe() {
   constexpr int kMostSteps = 10;
   for (int step = 0; step < kMostSteps && !open.empty(); ++step) {
     std::vector<Point> points;
-    for (const Candidate* candidate : open) {
-      Point point = task_.quick ? short_point(*candidate) : this->point(*candidate);
-      set(point, task_.key.name, numeric_text(task_.key, *candidate->capacity));
-      set(point, "workload.requests", fmt::format("{}", advice_.configurations[candidate->configuration].requests));
-      point.other_localities = task_.other_localities && !task_.grid.varies(kLocalityKey);
-      points.push_back(std::move(point));
-    }
+    for (const Candidate* candidate : open) points.push_back(described_point(*candidate));
     const auto outcomes = run_all(points);
     if (!outcomes) return false;
     std::vector<Candidate*> missing;
@@ -491,7 +485,32 @@ bool Adviser::describe() {
     open = std::move(missing);
   }
   for (Candidate* const candidate : open) candidate->capacity.reset();
+  return vary_localities();
+}
+
+// Once the capacities are known, so that no run at another rate is repeated.
+bool Adviser::vary_localities() {
+  if (!task_.other_localities || task_.grid.varies(kLocalityKey)) return true;
+  std::vector<Point> points;
+  std::vector<AdvisedConfiguration*> varied;
+  for (const Candidate& candidate : candidates_) {
+    AdvisedConfiguration& configuration = advice_.configurations[candidate.configuration];
+    if (!candidate.capacity || !configuration.locality) continue;
+    points.push_back(described_point(candidate));
+    points.back().other_localities = true;
+    varied.push_back(&configuration);
+  }
+  const auto outcomes = run_all(points);
+  if (!outcomes) return false;
+  for (std::size_t i = 0; i < varied.size(); ++i) varied[i]->other_localities = (*outcomes)[i].other_localities;
   return true;
+}
+
+Point Adviser::described_point(const Candidate& candidate) const {
+  Point point = task_.quick ? short_point(candidate) : this->point(candidate);
+  set(point, task_.key.name, numeric_text(task_.key, *candidate.capacity));
+  set(point, "workload.requests", fmt::format("{}", advice_.configurations[candidate.configuration].requests));
+  return point;
 }
 
 void Adviser::take_description(const Candidate& candidate, const PointOutcome& outcome,
@@ -509,7 +528,6 @@ void Adviser::take_description(const Candidate& candidate, const PointOutcome& o
   configuration.steadiness = outcome.steadiness;
   configuration.trust = outcome.trust;
   configuration.locality = outcome.locality;
-  configuration.other_localities = outcome.other_localities;
   const auto result = nlohmann::json::parse(outcome.json);
   const auto& setup = result.at("setup");
   if (const auto flags = serve_flags(result)) {

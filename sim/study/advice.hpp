@@ -225,6 +225,9 @@ class Adviser {
   [[nodiscard]] std::vector<std::string> given_keys() const;
   bool settle();
   bool describe();
+  bool vary_localities();
+  /// At its capacity, as it is described.
+  [[nodiscard]] Point described_point(const Candidate& candidate) const;
   void take_description(const Candidate& candidate, const PointOutcome& outcome,
                         AdvisedConfiguration& configuration) const;
   bool fleets();

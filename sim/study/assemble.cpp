@@ -593,6 +593,16 @@ class Assembler {
 
   /// Checks that what is kept on the host for all GPUs fits its whole memory: KV, and streamed layers unless
   /// policy.host_memory says what they may take. The model ignores all other uses of host memory.
+  /// What the replicas of one server stream from its host, at most.
+  [[nodiscard]] Bytes streamed_on_server() const {
+    const InstancePlan& plan = assembly_.instance;
+    Bytes sum;
+    for (std::int64_t replica = 0; replica < plan.per_server; ++replica) {
+      const PoolPlan* const pool = plan.pool_of(replica);
+      sum += (pool == nullptr ? streamed_on_host_ : pool->layout.host) * gpus_each();
+    }
+    return sum;
+  }
   void check_host_memory() {
     if (!hardware_.host) return;
     const KvLayout& kv = assembly_.instance.kv;
@@ -612,7 +622,7 @@ class Assembler {
     }
     const Blocks cache = kv.cache_is_lent || kv.cache_moves ? Blocks(0) : kv.host_cache_blocks;
     const Bytes beside = kv.block_bytes * (kv.host_blocks + cache).count();
-    wanted = (streamed_on_host_ + beside) * gpus_of_replicas();
+    wanted = streamed_on_server() + beside * gpus_of_replicas();
     if (beside == Bytes(0) || wanted <= dram) return;
     warn(fmt::format(
         "streamed layers take {} of host memory per GPU, and KV takes {}: {} in all for {}, more than the {} of "
@@ -893,6 +903,10 @@ class Assembler {
       layout = pools.empty() ? policy().layout(plan, settings()) : layout_of_both(pools.front(), pools.back());
     });
     if (!fits) return false;
+    const auto other = [&layout](const PoolPlan& pool) {
+      return pool.layout.blocks != layout.blocks || pool.layout.most != layout.most;
+    };
+    assembly_.setup.pools_differ = std::ranges::any_of(pools, other);
     kv.gpu_blocks = layout.blocks;
     kv.most_gpu_blocks = layout.most;
     assembly_.instance.least_rate = layout.least_rate;
@@ -917,7 +931,7 @@ class Assembler {
   /// The replicas of one server can keep what they promise.
   bool share_bus() {
     const InstancePlan& plan = assembly_.instance;
-    // Servers differ only where pools do.
+    // Where all replicas are alike, so are the servers.
     const std::int64_t servers = plan.by_pool.empty() ? 1 : (plan.replicas - 1) / plan.per_server + 1;
     for (std::int64_t server = 0; server < servers; ++server) {
       const auto problem = broken_promises(plan.on_bus(server), plan.links, plan.link_names,
@@ -1103,11 +1117,11 @@ class Assembler {
                     "engine.max_model_len", fmt::format("use at most {}", model.count()));
     } else if (limit > capacity) {
       problems_.add(
-          fmt::format("a request of engine.max_model_len={} tokens cannot fit: the KV cache{} holds {} tokens "
-                      "({} blocks of {})",
-                      limit.count(), assembly_.instance.pools.split() ? " of a replica, in both pools," : "",
-                      capacity.count(), assembly_.instance.kv.gpu_blocks.count(),
-                      assembly_.instance.kv.block_tokens.count()),
+          fmt::format(
+              "a request of engine.max_model_len={} tokens cannot fit: {} holds {} tokens "
+              "({} blocks of {})",
+              limit.count(), assembly_.instance.pools.split() ? "the smallest KV cache of both pools" : "the KV cache",
+              capacity.count(), assembly_.instance.kv.gpu_blocks.count(), assembly_.instance.kv.block_tokens.count()),
           "engine.max_model_len",
           fmt::format("use at most {}, or give the KV cache more memory (memory.gpu_kv, "
                       "engine.gpu_memory_utilization, tensor_parallel)",

@@ -67,7 +67,7 @@ struct InstancePlan {
   std::vector<PoolPlan> by_pool{};  // of prompts and of answers; empty: all replicas are alike
   Bytes on_host{};                  // KV and layers that its replicas keep in the memory of their host, at most
   [[nodiscard]] Tokens kv_capacity() const { return kv.block_tokens * kv.most().count(); }
-  /// What it has of its own; null: nothing.
+  /// The plan of the replica's pool; null if all replicas are alike.
   [[nodiscard]] const PoolPlan* pool_of(std::int64_t replica) const {
     return by_pool.empty() ? nullptr : &by_pool[replica < pools.prefill ? 0 : 1];
   }

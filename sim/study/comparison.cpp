@@ -6,11 +6,7 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <numeric>
-#include <span>
 #include <utility>
-
-#include "sim/study/locality.hpp"
-#include "sim/study/parameter_table.hpp"
 
 namespace spillway {
 namespace {

@@ -9,7 +9,7 @@
 namespace spillway {
 namespace {
 
-/// Pairs of values, one for each replication in which both runs have a value.
+/// Pairs of values, one for each replication in which both runs have a value; none where only one run has the metric.
 struct Pairs {
   std::vector<double> differences;
   double base_sum = 0.0;
@@ -22,6 +22,8 @@ Pairs pairs_of(const Metric& base, const Metric& other) {
     pairs.differences.push_back(*b - *a);
     pairs.base_sum += *a;
   };
+  const auto missing = [](const Metric& metric) { return metric.replications.empty() && !metric.value; };
+  if (missing(base) || missing(other)) return pairs;
   SPILLWAY_CHECK(base.replications.size() == other.replications.size(), "both were run as often");
   if (base.replications.empty()) add(base.value, other.value);
   for (std::size_t i = 0; i < base.replications.size(); ++i) add(base.replications[i], other.replications[i]);

@@ -23,7 +23,6 @@
 #include "sim/study/result_version.hpp"
 #include "sim/study/run_plan.hpp"
 #include "sim/study/trust.hpp"
-#include "sim/study/what_if.hpp"
 
 namespace spillway {
 namespace {

@@ -30,7 +30,7 @@ struct PoolPlan {
   Layout layout{};
 };
 
-/// `settings` for each pool, the one that computes prompts first, if the policy has a key of phases; else none.
+/// One plan for each pool, prompts first, without a layout. Empty if the policy has no key of phases.
 [[nodiscard]] std::vector<PoolPlan> plan_pools(const Settings& settings);
 /// What holds for replicas of both pools: the fewest blocks, the most host memory.
 [[nodiscard]] Layout layout_of_both(const PoolPlan& prompts, const PoolPlan& answers);

@@ -60,6 +60,7 @@ struct Setup {
   std::vector<HostTierHit> host_tier_hits;          // for prompts of some lengths; empty: no host tier keeps KV
   Deployment deployment{};                          // only for policies that stream layers
   Bytes host_layer_bytes{};                         // host memory that such a policy uses, at most
+  bool pools_differ = false;                        // in their KV blocks: `kv` has those of the pool with fewer
   std::optional<ExpertLocality> expert_locality{};  // only for policies that place experts
   std::string layer_terms;                          // how the policy chose the deployment, one line
   std::optional<EngineFlags> engine_flags{};        // the engine's command line that does the same

@@ -199,17 +199,20 @@ Json clients_json(const RunStatistics& run) {
 /// Where a replica belongs.
 struct Place {
   std::string instance{};  // the element of `instances`; empty: the run has none
-  std::string pool{};      // all, prefill or decode
+  std::string pool{};      // all, prefill, decode; with instances: "chat", "chat prefill"
 };
 
-/// In order of the replicas, which are those of one kind after the other.
+/// One entry for each replica, kind by kind.
 std::vector<Place> places(const Result& result) {
   std::vector<Place> all;
   const auto add = [&all](const Setup& setup, const std::string& instance) {
     const std::int64_t prompts = setup.prefill_replicas;
-    all.insert(all.end(), static_cast<std::size_t>(prompts), {instance, "prefill"});
+    const auto pool = [&instance](const std::string& part) {
+      return instance.empty() ? part : part == "all" ? instance : instance + " " + part;
+    };
+    all.insert(all.end(), static_cast<std::size_t>(prompts), {instance, pool("prefill")});
     all.insert(all.end(), static_cast<std::size_t>(setup.replicas - prompts),
-               {instance, prompts > 0 ? "decode" : "all"});
+               {instance, pool(prompts > 0 ? "decode" : "all")});
   };
   if (result.kinds.empty()) add(result.setup, "");
   for (const KindResult& kind : result.kinds) add(kind.setup, kind.name);

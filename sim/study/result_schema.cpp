@@ -315,7 +315,7 @@ Json replicas() {
   return list_of(Object()
                      .key("replica", count())
                      .optional("instance", text())
-                     .key("pool", choice({"all", "prefill", "decode"}))
+                     .key("pool", text())
                      .key("requests", count())
                      .key("finished_requests", count())
                      .key("lost_requests", count())

@@ -16,8 +16,8 @@ namespace spillway {
 struct RunPlan {
   OpScales scales{};                        // of the model's times; runs of `perturbation` have their own
   std::optional<double> perturbation{};     // of the model's times, as a fraction: 30 more runs
-  std::optional<LocalityCheck> locality{};  // whose runs are still to come
-  std::vector<double> localities{};         // theirs
+  std::optional<LocalityCheck> locality{};  // to fill with the runs of `localities`
+  std::vector<double> localities{};         // to run
 };
 
 /// Half and twice of experts.locality, if the policy places experts and the result can depend on it.

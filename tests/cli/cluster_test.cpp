@@ -197,8 +197,24 @@ TEST_F(ClusterCli, SelectNFollowsThePhaseOfItsPool) {
   EXPECT_NE(ttft(pools), ttft(with({})));
   EXPECT_THAT(pools["setup"]["layer_terms"].get<std::string>(),
               AllOf(HasSubstr("for prompts: Select-N follows"), HasSubstr("; for answers: Select-N follows")));
-  // Fewer layers leave the GPU for answers, whose weights are read for few tokens, so KV has less room there.
-  EXPECT_EQ(pools["setup"]["gpu_kv_blocks"], with({"policy.phase=decode"})["setup"]["gpu_kv_blocks"]);
+  // Fewer layers leave the GPU for answers, whose weights are read for few tokens, so KV has less room there. Requests
+  // that are alone decode as with policy.phase=decode, however long their prompts took.
+  const json decode = with({"policy.phase=decode"});
+  EXPECT_EQ(pools["setup"]["most_gpu_kv_blocks"], decode["setup"]["most_gpu_kv_blocks"]);
+  EXPECT_LT(pools["setup"]["most_gpu_kv_blocks"], with({"policy.phase=prefill"})["setup"]["most_gpu_kv_blocks"]);
+  const auto alone = [&](std::vector<std::string> more) {
+    more.insert(more.end(), {"workload.concurrency=1", "policy.slo=200ms"});
+    std::vector<std::string> own = common;
+    std::erase(own, "workload.rate=1");
+    std::erase(own, "hardware=h100-80gb-sxm");
+    more.insert(more.end(), own.begin(), own.end());
+    more.emplace_back("hardware=hgx-h100-8");
+    more.emplace_back("policy.coordinate=false");
+    return run(more)["metrics"]["p50_tpot_ms"]["value"].get<double>();
+  };
+  std::vector<std::string> whatever = in_pools;
+  whatever.emplace_back("policy.slo_counts_waiting=false");
+  EXPECT_EQ(alone(in_pools), alone(whatever));
   write_text(file("again.json"), pools["config"].dump());
   EXPECT_EQ(run({"again.json"})["metrics"], pools["metrics"]);
 }
@@ -293,7 +309,7 @@ TEST_F(ClusterCli, InstancesDoWhatTheyDoAlone) {
   EXPECT_EQ(both["setup"]["replicas"], 3);
   EXPECT_EQ(both["replicas"][0]["instance"], "large");
   EXPECT_EQ(both["replicas"][2]["instance"], "small");
-  for (const json& one : both["replicas"]) EXPECT_EQ(one["pool"], "all");
+  for (const json& one : both["replicas"]) EXPECT_EQ(one["pool"], one["instance"]);
   // Every answer of the small one misses 1 ms; the large one has no limit.
   EXPECT_EQ(both["instances"][1]["metrics"]["slo_met_fraction"]["value"], 0.0);
   EXPECT_EQ(both["instances"][0]["metrics"].count("slo_met_fraction"), 0U);
@@ -330,6 +346,10 @@ TEST_F(ClusterCli, EachInstanceHasItsBalance) {
   boost::algorithm::replace_all(text, "\n             ", " ");
   EXPECT_THAT(text, AllOf(HasSubstr(even), ContainsRegex("Balance      large: requests per replica 15[0-9] to 15[0-9]; "
                                                          "the busiest worked 1 times the mean; down for 2 s in all")));
+  down["events"][0]["replica"] = down["events"][1]["replica"] = 2;  // the second of the small ones
+  write_text(file("small.json"), down.dump());
+  EXPECT_THAT(spillway({"run", "small.json"}).out,
+              AllOf(HasSubstr("Balance      small: requests per replica"), Not(HasSubstr("Balance      large"))));
 }
 
 // A quarter of 2,000 requests is 500 +- 5 sqrt(2,000 * 3 / 16); what an element lacks is what is beside the list.

@@ -121,6 +121,17 @@ TEST_F(Compare, AllPoliciesAreComparedWithTheDefaultPolicy) {
 
 class Search : public test::CliTest {};
 
+// A figure that only one policy has is compared with nothing, whichever comes first.
+TEST_F(Compare, PoliciesWithFiguresOfTheirOwn) {
+  for (const char* const policies : {"policy=pie,vllm", "policy=vllm,pie"}) {
+    for (const char* const format : {"table", "json", "csv"}) {
+      const auto result = spillway({"compare", policies, "workload.requests=30", "replications=2", "--format", format});
+      EXPECT_EQ(result.code, 0) << policies << ' ' << format << ": " << result.err;
+      EXPECT_THAT(result.out, testing::HasSubstr("pie"));
+    }
+  }
+}
+
 TEST_F(Search, FindsTheHighestRateUnderAnSlo) {
   const auto result = spillway({"search", "--max", "workload.rate", "--slo", "p99_ttft_ms<300", "workload.requests=200",
                                 "replications=2", "--tolerance", "5%", "--json"});

@@ -174,13 +174,42 @@ TEST_F(Experts, RowsOfASweepHaveHalfAndTwiceTheLocality) {
   const auto table = sweep({});
   EXPECT_THAT(table.out, ContainsRegex("locality +halved +doubled  bottleneck"));
   EXPECT_THAT(table.out, HasSubstr("halved, doubled: output tokens/s / p50 TPOT (ms) with half and twice of "
-                                   "experts.locality.\n"));
+                                   "experts.locality, at most 1.\n"));
   const auto fixed = sweep({"--fixed-locality", "--format", "csv"});
   EXPECT_THAT(fixed.err, Not(HasSubstr("reused")));
   EXPECT_THAT(fixed.out, testing::StartsWith("point,policy.slots,experts.locality,bottleneck,"));
   EXPECT_THAT(fixed.out, HasSubstr("\n1,32,0.4,"));
   const auto axis = spillway(small("sweep", {"experts.locality=0.1,0.2", "--format", "csv"}));
   EXPECT_THAT(axis.out, testing::StartsWith("point,experts.locality,bottleneck,"));
+  const auto none = spillway(small("sweep", {"experts.locality=0", "policy.slots=16,32", "--format", "csv"}));
+  EXPECT_THAT(none.out, testing::StartsWith("point,policy.slots,experts.locality,bottleneck,"));
+}
+
+TEST_F(Experts, ScriptsAndPlansKeepTheLocalityFixed) {
+  const auto script =
+      spillway(small("sweep", {"policy.slots=16,32", "-o", file("s"), "--emit", "slurm", "--fixed-locality"}));
+  EXPECT_THAT(script.out, HasSubstr("--fixed-locality"));
+  const auto plan = [&](std::vector<std::string> more) {
+    std::vector<std::string> all{"plan",
+                                 "model=qwen3-30b-a3b",
+                                 "hardware=hgx-h100-8",
+                                 "policy=expert-cache",
+                                 "policy.slots=32",
+                                 "tensor_parallel=1",
+                                 "workload.rate=1",
+                                 "workload.requests=20",
+                                 "workload.input_tokens=50",
+                                 "workload.output_tokens=12",
+                                 "--quick",
+                                 "--slo",
+                                 "p99_ttft_ms<5000"};
+    all.insert(all.end(), more.begin(), more.end());
+    return spillway(all);
+  };
+  const auto fixed = plan({"--fixed-locality"});
+  EXPECT_EQ(fixed.code, 0) << fixed.err;
+  EXPECT_THAT(unbroken(fixed.out), HasSubstr("0.4 (default)\n"));
+  EXPECT_THAT(unbroken(plan({}).out), HasSubstr("; at 0.8: "));
 }
 
 TEST_F(Experts, MergedShardsKeepOtherLocalities) {
@@ -344,6 +373,12 @@ TEST_F(Experts, SearchShowsHalfAndTwiceTheLocality) {
   EXPECT_THAT(search({"--fixed-locality"}).out, HasSubstr("Locality     0.4 (default)\n"));
   EXPECT_THAT(unbroken(search({"experts.locality=0"}).out),
               HasSubstr("not searched with this value halved and doubled: half and twice of 0 are 0"));
+}
+
+TEST_F(Experts, SearchSuggestsKeysOfPolicies) {
+  const auto result = spillway(small("search", {"--min", "policy.slts", "--slo", "p50_tpot_ms<1000"}));
+  EXPECT_EQ(result.code, 2);
+  EXPECT_THAT(result.err, HasSubstr("did you mean \"policy.slots\"?"));
 }
 
 // The locality that is searched, or that varies, is not halved and doubled as well.

@@ -239,8 +239,11 @@ TEST_F(Lenders, ADecodePoolLends) {
     EXPECT_GT(loan["peak_held_bytes"].get<double>(), 0.0);
   }
   ASSERT_EQ(result["replicas"].size(), 5U);
-  const std::vector<std::pair<std::string, std::string>> places{
-      {"chat", "all"}, {"chat", "all"}, {"pools", "prefill"}, {"pools", "decode"}, {"pools", "decode"}};
+  const std::vector<std::pair<std::string, std::string>> places{{"chat", "chat"},
+                                                                {"chat", "chat"},
+                                                                {"pools", "pools prefill"},
+                                                                {"pools", "pools decode"},
+                                                                {"pools", "pools decode"}};
   for (std::size_t i = 0; i < places.size(); ++i) {
     EXPECT_EQ(result["replicas"][i]["instance"], places[i].first);
     EXPECT_EQ(result["replicas"][i]["pool"], places[i].second);

@@ -54,13 +54,14 @@ struct Request {
   Phase phase = Phase::waiting;
   bool live = false;
   bool in_batch = false;
-  bool runs_now = false;     // decodes in this iteration
-  std::uint64_t number = 0;  // at this instance
-  bool heard = true;         // the scheduler knows it
-  bool delivered = false;    // arrives with the KV of its input except the last token
-  bool took_over = false;    // it took blocks for KV of another engine, though it may have lost them since
-  bool awaits_kv = false;    // that KV is on its way
-  bool on_host = false;      // in the batch: its blocks are on the host, and the CPU attends
+  bool runs_now = false;              // decodes in this iteration
+  std::uint64_t number = 0;           // at this instance
+  bool heard = true;                  // the scheduler knows it
+  bool delivered = false;             // arrives with the KV of its input except the last token
+  std::optional<SimTime> prompted{};  // when another engine had computed that
+  bool took_over = false;             // it took blocks for KV of another engine, though it may have lost them since
+  bool awaits_kv = false;             // that KV is on its way
+  bool on_host = false;               // in the batch: its blocks are on the host, and the CPU attends
   std::size_t sub_batch = 0;
   std::int64_t generated = 0;
   std::int64_t computed = 0;
@@ -626,13 +627,14 @@ class NaiveEngine final : public View, public NaiveReplica, private Decision {
     rebuild();
     ask();
   }
-  void kv_arrived(std::uint32_t number, SimTime now) override {
+  void kv_arrived(std::uint32_t number, SimTime prompted, SimTime now) override {
     go_to(now);
     for (Request& r : requests_) {
       if (!r.live || r.id.serial != number) continue;
       need(r.awaits_kv, "KV that nobody awaits");
       r.awaits_kv = false;
       r.delivered = true;
+      r.prompted = prompted;
       r.computed = r.spec.input.count() - 1;
       name(r, r.computed);
     }
@@ -709,7 +711,7 @@ class NaiveEngine final : public View, public NaiveReplica, private Decision {
     SimTime since = now_;
     for (const Request& r : requests_) {
       if (!r.live || (!r.runs_now && r.staged == 0)) continue;
-      since = std::min(since, r.generated > 0 ? r.last_token : r.spec.arrival);
+      since = std::min(since, r.generated > 0 ? r.last_token : r.prompted.value_or(r.spec.arrival));
     }
     return since;
   }

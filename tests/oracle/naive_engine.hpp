@@ -138,7 +138,7 @@ class NaiveReplica {
   virtual void expire(std::uint32_t number, SimTime now) = 0;
   /// The KV of a request that has finished here is elsewhere, or nobody wants it.
   virtual void let_go(std::uint32_t number, SimTime now) = 0;
-  virtual void kv_arrived(std::uint32_t number, SimTime now) = 0;
+  virtual void kv_arrived(std::uint32_t number, SimTime prompted, SimTime now) = 0;
   /// The replica goes down. Returns the records of what was live, in order of numbers: lost, or timed out where
   /// the client has given up during the iteration that is aborted. Call nothing after it.
   [[nodiscard]] virtual std::vector<RequestRecord> go_down(SimTime now) = 0;

@@ -479,7 +479,7 @@ class NaivePools {
       result_.moved += now_ - attempt.began;
     }
     attempt.handed_over = true;
-    engine_of_answer(attempt).kv_arrived(*attempt.answer_number, now_);
+    engine_of_answer(attempt).kv_arrived(*attempt.answer_number, attempt.prompt->end, now_);
     engine_of_prompt(attempt).let_go(attempt.kept_under, now_);
   }
 

@@ -185,5 +185,16 @@ TEST(Comparison, TheTableNamesNoiseAndWhatIsBetter) {
   EXPECT_NE(table.find("noise"), std::string::npos) << table;
 }
 
+// Runs with other times say how certain the figures are; those with other localities need them as they are.
+TEST(ComparedPoints, OtherLocalitiesAreOfBaseRuns) {
+  PointGrid grid;
+  grid.other_localities = true;
+  const std::vector<Point> points = compared_points(grid, {{}, {.gemm = 1.05}});
+  ASSERT_EQ(points.size(), 2U);
+  EXPECT_TRUE(points[0].other_localities);
+  EXPECT_FALSE(points[1].other_localities);
+  EXPECT_EQ(points[1].scales.gemm, 1.05);
+}
+
 }  // namespace
 }  // namespace spillway

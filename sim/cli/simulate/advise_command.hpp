@@ -15,7 +15,6 @@ struct AdviseOptions : GridOptions {
   std::optional<std::string> perturb;  // 5% unless quick
   std::string tolerance = "2%";
   std::string attainment = "99%";
-  bool fixed_locality = false;  // no runs with half and twice of experts.locality
 };
 
 /// Ranks every policy, or those given, on each of the given hardware. workload.rate, if given, is the rate to serve

@@ -40,6 +40,7 @@ void add_grid_flags(CLI::App& sub, GridOptions& options) {
       ->type_name("KEYS")
       ->allow_extra_args(false);
   add_metrics(sub, options.metrics);
+  add_fixed_locality(sub, options.fixed_locality);
   add_progress(sub, options.progress);
   add_jobs(sub, options.jobs, "Threads");
   sub.add_flag("--dry-run", options.dry_run, "Show what would run; run nothing");
@@ -93,7 +94,6 @@ void add_sweep_flags(CLI::App& sub, SweepOptions& options) {
       ->check(CLI::Range(1, 1000))
       ->type_name("N");
   sub.add_flag("--yes", options.yes, "Run more than 10000 points");
-  add_fixed_locality(sub, options.fixed_locality);
 }
 
 void add_compare_flags(CLI::App& sub, CompareOptions& options) {
@@ -102,7 +102,6 @@ void add_compare_flags(CLI::App& sub, CompareOptions& options) {
                  "Configuration to compare the others with [the first; with policy=all: the default policy]")
       ->type_name("CONFIGURATION");
   add_perturb(sub, options.perturb, kPerturbAgain);
-  add_fixed_locality(sub, options.fixed_locality);
 }
 
 void add_search_flags(CLI::App& sub, SearchOptions& options) {
@@ -116,7 +115,6 @@ void add_search_flags(CLI::App& sub, SearchOptions& options) {
                  "Share of requests that must meet the SLOs on single requests [99%]")
       ->type_name("FRACTION");
   add_perturb(sub, options.perturb, kPerturbAgain);
-  add_fixed_locality(sub, options.fixed_locality);
 }
 
 void add_advise_flags(CLI::App& sub, AdviseOptions& options) {
@@ -128,7 +126,6 @@ void add_advise_flags(CLI::App& sub, AdviseOptions& options) {
                  "Share of requests that must meet the SLOs on single requests [99%]")
       ->type_name("FRACTION");
   add_perturb(sub, options.perturb, "Whether the ranking survives times changed by so much [5%]");
-  add_fixed_locality(sub, options.fixed_locality);
 }
 
 void add_plan_flags(CLI::App& sub, PlanOptions& options) {

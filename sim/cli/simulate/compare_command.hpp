@@ -16,7 +16,6 @@ inline constexpr int kReplications = 5;
 struct CompareOptions : GridOptions {
   std::string baseline;  // "policy=vllm", or only a value; empty: the first
   std::optional<std::string> perturb;
-  bool fixed_locality = false;  // no runs with half and twice of experts.locality
 };
 
 /// Runs every configuration on the same traffic and prints the differences. Throws UserError when nothing ran: fewer

@@ -8,6 +8,7 @@
 #include <memory>
 #include <utility>
 
+#include "sim/api/key_owners.hpp"
 #include "sim/cli/grid_arguments.hpp"
 #include "sim/cli/page_file.hpp"
 #include "sim/cli/progress.hpp"
@@ -93,8 +94,10 @@ class Planner {
     where_ = (max ? "--max " : "--min ") + name;
     if (parameter == nullptr) {
       std::vector<std::string> names;
-      names.reserve(table.size());
       for (const Parameter& one : table) names.push_back(one.name);
+      for (const KeyOwner& owner : key_owners()) {
+        for (const Parameter& one : *owner.parameters) names.push_back(one.name);
+      }
       problems_.push_back({fmt::format("unknown key \"{}\"", name), where_,
                            suggestion(name, names) + "all keys: spillway config show"});
     } else if (!is_numeric(*parameter)) {

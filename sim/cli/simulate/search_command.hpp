@@ -20,7 +20,6 @@ struct SearchOptions : GridOptions {
   std::string tolerance = "1%";
   std::string attainment = "99%";  // share of requests that must meet the SLOs on single requests
   std::optional<std::string> perturb;
-  bool fixed_locality = false;  // no searches with half and twice of experts.locality
 };
 
 /// Parses a fraction between bounds: "1%" or "0.01" -> 0.01. Appends a Problem for any other text.

@@ -15,7 +15,6 @@ struct SweepOptions : GridOptions {
   std::string emit;                  // "slurm"; empty: run the sweep
   std::optional<int> shards;         // for --emit
   bool yes = false;
-  bool fixed_locality = false;  // no runs with half and twice of experts.locality
 };
 
 /// Runs a grid of configurations. Throws UserError when nothing ran. A failed point does not stop the others; then the

@@ -311,9 +311,9 @@ def sweep(config=None, *, slo=None, zip=(), metrics=(), directory=None, fixed_lo
     directory       folder for the results; points with a result there do not run again
     jobs            threads
 
-    config, slo, fixed_locality, progress and settings are those of run. A point that fails has the reason in its row's `error`; mistakes
-    that all points share are raised before any runs. Ctrl-C raises KeyboardInterrupt: the same call with the same directory
-    continues.
+    config, slo, fixed_locality, progress and settings are those of run. A point that fails has the reason in its row's
+    `error`; mistakes that all points share are raised before any runs. Ctrl-C raises KeyboardInterrupt: the same call with
+    the same directory continues.
     """
     text, path, keywords = _given(config, settings, slo)
     reports = _reports(progress, "points")
@@ -384,11 +384,17 @@ def _sweep_rows(json, values):
     metrics = {name: None for point in points for name in point.get("metrics", {})}
     intervals = any("half_width" in one for point in points for one in point.get("metrics", {}).values())
     locality = "experts.locality" not in keys and any("expert_locality" in point for point in points)
+    others = any("runs" in point.get("other_localities", {}) for point in points)
     rows = []
     for point, typed in _builtins.zip(points, values):
         row = {"point": point["point"], **dict(_builtins.zip(keys, typed))}
         if locality:
             row["experts.locality"] = _number(point.get("expert_locality"))
+        if others:
+            runs = point.get("other_localities", {}).get("runs") or [{}, {}]
+            for name, run in _builtins.zip(("halved", "doubled"), runs):
+                for metric in ("output_throughput_tokens_per_s", "p50_tpot_ms"):
+                    row[f"{name}_locality_{metric}"] = _number(run.get(metric))
         row["bottleneck"] = point.get("bottleneck", "")
         row["steady_state"] = point.get("steady_state", "")
         of_point = point.get("metrics", {})

@@ -69,6 +69,24 @@ def test_pandas_takes_a_sweep():
     assert frame.pivot_table(index="workload.rate", columns="policy", values="mean_ttft_ms").shape == (2, 2)
 
 
+@pytest.mark.parametrize("fixed", [False, True])
+def test_rows_have_other_localities(fixed):
+    pandas = pytest.importorskip("pandas")
+    from io import StringIO
+
+    found = spillway.sweep(model="qwen3-30b-a3b", hardware="hgx-h100-8", policy=["expert-cache", "vllm"],
+                           workload_requests=4, workload_concurrency=1, workload_input_tokens=50,
+                           workload_output_tokens=12, fixed_locality=fixed)
+    expected = pandas.read_csv(StringIO(found.to_csv()), float_precision="round_trip")
+    assert list(pandas.DataFrame(found).columns) == list(expected.columns)
+    names = [f"{one}_locality_{metric}" for one in ("halved", "doubled")
+             for metric in ("output_throughput_tokens_per_s", "p50_tpot_ms")]
+    assert [name in expected.columns for name in names] == [not fixed] * 4
+    for name in [] if fixed else names:
+        assert found[0][name] == expected[name][0], name
+        assert np.isnan(found[1][name]), name
+
+
 def test_zipped_keys():
     rows = spillway.sweep(model=["llama-3.1-8b", "llama-3.1-70b"], tensor_parallel=[1, 4], hardware="hgx-h100-8",
                           workload_requests=20, zip="model,tensor_parallel")
