@@ -581,7 +581,8 @@ std::vector<Parameter> parameters() {
        .unit = "-",
        .default_value = "",
        .doc = "Used with policy.slo. true (default): the time that requests have waited (since they were sent, or "
-              "since their last token) is subtracted from policy.slo; false: waiting does not count",
+              "since their last token; in a decode pool, since the end of their prompt) is subtracted from policy.slo; "
+              "false: waiting does not count",
        .source = "Select-N, section 4.2: the SLO of a request less its waiting time"},
       {.name = kCoordinate,
        .type = ParameterType::boolean,

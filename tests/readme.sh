@@ -5,7 +5,7 @@
 #   tests/readme.sh [FILE]...              default: README.md
 #   tests/readme.sh --in-place [FILE]...   in the repository's root, for commands that configure and build
 #
-# In a ```console block, a line that starts with "$ " is a command; in a ```sh block every line is one. A backslash at
+# In a ```console block, a line that starts with "$ " is a command; in a ```sh block every line but comments is one. A backslash at
 # its end continues it on the next line. A command runs without stdin, with build/release first in PATH, in a folder that
 # contains links to everything in the repository's root except out/; every page has its own. It must exit with 0, or with N
 # if its comment ends in "exits N". A separate line "# exits N" applies to every command of the block. Every other line of

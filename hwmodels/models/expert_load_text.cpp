@@ -16,7 +16,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr const char* kLoadKey = "expert_load";
+constexpr const char* kKey = "expert_load";
 constexpr const char* kKnown = "use balanced, dealt, power_law:ALPHA with ALPHA from 0 to 4, or a JSON file of shares";
 
 ExpertLoad read_power_law(std::string_view alpha) {
@@ -24,7 +24,7 @@ ExpertLoad read_power_law(std::string_view alpha) {
   const char* const end = alpha.data() + alpha.size();
   const auto [rest, fault] = std::from_chars(alpha.data(), end, value);
   const bool number = fault == std::errc() && rest == end && value >= 0.0 && value <= 4.0;
-  if (!number) throw ConfigError(fmt::format("power_law:{} has no exponent from 0 to 4", alpha), kLoadKey, kKnown);
+  if (!number) throw ConfigError(fmt::format("power_law:{} has no exponent from 0 to 4", alpha), kKey, kKnown);
   return ExpertLoad::power_law(value);
 }
 
@@ -40,8 +40,8 @@ ExpertLoad read_shares(const std::string& path, std::int64_t experts) {
   }
   if (std::ssize(document) != experts) {
     throw ConfigError(
-        fmt::format("{} has {} shares, and a layer of the model has {} experts", path, document.size(), experts),
-        kLoadKey, "give one share for each expert of a layer");
+        fmt::format("{} has {} shares, and a layer of the model has {} experts", path, document.size(), experts), kKey,
+        "give one share for each expert of a layer");
   }
   return ExpertLoad::shares(document.get<std::vector<double>>());
 }
@@ -54,7 +54,7 @@ ExpertLoad read_expert_load(const std::string& text, std::int64_t experts) {
   if (text == "dealt") return ExpertLoad::balanced();
   if (text.starts_with(kPowerLaw)) return read_power_law(std::string_view(text).substr(kPowerLaw.size()));
   if (text.find('/') == std::string::npos && !text.ends_with(".json")) {
-    throw ConfigError(fmt::format("unknown {} \"{}\"", kLoadKey, text), kLoadKey, kKnown);
+    throw ConfigError(fmt::format("unknown {} \"{}\"", kKey, text), kKey, kKnown);
   }
   return read_shares(text, experts);
 }

@@ -12,7 +12,7 @@
 namespace spillway::hwmodels {
 namespace {
 
-constexpr const char* kExchangeKey = "engine.expert_exchange";
+constexpr const char* kKey = "engine.expert_exchange";
 constexpr std::array<std::string_view, 4> kChoiceNames{"auto", "all_gather", "deepep", "nvlink"};
 // Tokens of one GPU for which buffers of DeepEP's low-latency kernels are made: SGLang's default (recalled).
 constexpr std::int64_t kLowLatencyTokens = 128;
@@ -72,9 +72,9 @@ std::optional<ExchangeChoice> exchange_choice_named(std::string_view name) {
 std::optional<Problem> exchange_problem(const LlmModel& llm, const Parallelism& parallelism, ExchangeChoice choice) {
   if (choice == ExchangeChoice::automatic) return std::nullopt;
   const auto problem = [&](const std::string& why, const std::string& fix) {
-    return Problem{fmt::format("{}={} {}", kExchangeKey, exchange_name(choice), why), kExchangeKey, fix};
+    return Problem{fmt::format("{}={} {}", kKey, exchange_name(choice), why), kKey, fix};
   };
-  const std::string automatic = fmt::format("use {}=auto", kExchangeKey);
+  const std::string automatic = fmt::format("use {}=auto", kKey);
   if (!llm.experts)
     return problem(fmt::format("needs a model with experts, and {} has none", llm.file.name), automatic);
   if (parallelism.data == 1) {
@@ -84,7 +84,7 @@ std::optional<Problem> exchange_problem(const LlmModel& llm, const Parallelism& 
   if (choice != ExchangeChoice::all_gather && parallelism.expert != parallelism.gpus()) {
     return problem(fmt::format("sends tokens to the GPU of their experts, which needs expert_parallel={}, all GPUs",
                                parallelism.gpus()),
-                   fmt::format("set it, or use {}=all_gather", kExchangeKey));
+                   fmt::format("set it, or use {}=all_gather", kKey));
   }
   return std::nullopt;
 }

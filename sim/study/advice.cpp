@@ -496,6 +496,10 @@ bool Adviser::vary_localities() {
   for (const Candidate& candidate : candidates_) {
     AdvisedConfiguration& configuration = advice_.configurations[candidate.configuration];
     if (!candidate.capacity || !configuration.locality) continue;
+    if (const std::string& why = configuration.locality->no_effect; !why.empty()) {
+      configuration.other_localities = LocalityCheck{.not_run = why};
+      continue;
+    }
     points.push_back(described_point(candidate));
     points.back().other_localities = true;
     varied.push_back(&configuration);

@@ -396,25 +396,29 @@ class Assembler {
       route.d2h = links.crossings(gpus_at(position), &hwmodels::GpuPaths::host, hwmodels::LinkDirection::out);
       if (lenders_.lend()) Lenders::cross(links, gpus_at(position), lenders_of(position), route);
     }
-    if (policy().places_experts) cross_dram();
+    // Kinds of instances number the links of their server alike.
+    if (given_gpus_ != nullptr ? given_gpus_->shares_dram : policy().places_experts) cross_dram();
   }
   /// Experts that the CPU reads, and copies from and to the host, share the memory of a socket. The replicas of a
-  /// server are spread over its sockets.
+  /// server are spread over its sockets; given GPUs are at the socket of their part of the server.
   void cross_dram() {
     if (!hardware_.host) return;
     InstancePlan& plan = assembly_.instance;
-    const std::int64_t sockets = std::min<std::int64_t>(hardware_.host->sockets, plan.per_server);
+    const std::int64_t all = hardware_.host->sockets;
+    const std::int64_t sockets = given_gpus_ != nullptr ? all : std::min<std::int64_t>(all, plan.per_server);
     const std::size_t first = plan.links.size();
     for (std::int64_t socket = 0; socket < sockets; ++socket) {
-      plan.links.emplace_back(hardware_.host->dram_bandwidth.value() / static_cast<double>(hardware_.host->sockets));
+      plan.links.emplace_back(hardware_.host->dram_bandwidth.value() / static_cast<double>(all));
       plan.link_names.push_back(fmt::format("socket-{}-dram", socket));
     }
     for (std::int64_t position = 0; position < plan.per_server; ++position) {
       CopyRoute& route = plan.routes[static_cast<std::size_t>(position)];
-      const std::size_t link = first + static_cast<std::size_t>(position * sockets / plan.per_server);
+      const std::int64_t socket = given_gpus_ != nullptr ? gpus_at(position).first * sockets / hardware_.server->gpus
+                                                         : position * sockets / plan.per_server;
+      const std::size_t link = first + static_cast<std::size_t>(socket);
       route.h2d.push_back({link, gpus_each()});
       route.d2h.push_back({link, gpus_each()});
-      route.cpu.push_back({link, 1});
+      if (policy().places_experts) route.cpu.push_back({link, 1});
     }
   }
   /// The GPUs of the replica at a position on a server.
@@ -591,18 +595,23 @@ class Assembler {
     return false;
   }
 
-  /// Checks that what is kept on the host for all GPUs fits its whole memory: KV, and streamed layers unless
-  /// policy.host_memory says what they may take. The model ignores all other uses of host memory.
-  /// What the replicas of one server stream from its host, at most.
+  /// What the replicas of a server stream from its host, at most: of the server with the most.
   [[nodiscard]] Bytes streamed_on_server() const {
     const InstancePlan& plan = assembly_.instance;
-    Bytes sum;
-    for (std::int64_t replica = 0; replica < plan.per_server; ++replica) {
-      const PoolPlan* const pool = plan.pool_of(replica);
-      sum += (pool == nullptr ? streamed_on_host_ : pool->layout.host) * gpus_each();
+    Bytes most = streamed_on_host_ * gpus_of_replicas();
+    if (plan.by_pool.empty()) return most;
+    most = Bytes(0);
+    for (std::int64_t first = 0; first < plan.replicas; first += plan.per_server) {
+      Bytes sum;
+      for (std::int64_t replica = first; replica < std::min(plan.replicas, first + plan.per_server); ++replica) {
+        sum += plan.pool_of(replica)->layout.host * gpus_each();
+      }
+      most = std::max(most, sum);
     }
-    return sum;
+    return most;
   }
+  /// Checks that what is kept on the host for all GPUs fits its whole memory: KV, and streamed layers unless
+  /// policy.host_memory says what they may take. The model ignores all other uses of host memory.
   void check_host_memory() {
     if (!hardware_.host) return;
     const KvLayout& kv = assembly_.instance.kv;
@@ -625,10 +634,10 @@ class Assembler {
     wanted = streamed_on_server() + beside * gpus_of_replicas();
     if (beside == Bytes(0) || wanted <= dram) return;
     warn(fmt::format(
-        "streamed layers take {} of host memory per GPU, and KV takes {}: {} in all for {}, more than the {} of "
+        "streamed layers take {}{} of host memory per GPU, and KV takes {}: {} in all for {}, more than the {} of "
         "DRAM of {}",
-        gigabytes(streamed_on_host_), gigabytes(beside), gigabytes(wanted), gpus, gigabytes(dram),
-        hardware_.host->file.name));
+        assembly_.instance.by_pool.empty() ? "" : "up to ", gigabytes(streamed_on_host_), gigabytes(beside),
+        gigabytes(wanted), gpus, gigabytes(dram), hardware_.host->file.name));
   }
 
   void warn_of_experts() {
@@ -1120,7 +1129,7 @@ class Assembler {
           fmt::format(
               "a request of engine.max_model_len={} tokens cannot fit: {} holds {} tokens "
               "({} blocks of {})",
-              limit.count(), assembly_.instance.pools.split() ? "the smallest KV cache of both pools" : "the KV cache",
+              limit.count(), assembly_.instance.pools.split() ? "the smaller KV cache of both pools" : "the KV cache",
               capacity.count(), assembly_.instance.kv.gpu_blocks.count(), assembly_.instance.kv.block_tokens.count()),
           "engine.max_model_len",
           fmt::format("use at most {}, or give the KV cache more memory (memory.gpu_kv, "

@@ -26,9 +26,10 @@ namespace spillway {
 /// The GPUs of a server that instances of one kind have, in a run with several kinds.
 struct GivenGpus {
   std::string name{};
-  std::string where{};                  // in the user's file
-  std::vector<std::int64_t> gpus{};     // replicas * tensor_parallel, ascending
-  std::int64_t gpus_of_host = 0;        // of all kinds together
+  std::string where{};               // in the user's file
+  std::vector<std::int64_t> gpus{};  // replicas * tensor_parallel, ascending
+  std::int64_t gpus_of_host = 0;     // of all kinds together
+  bool shares_dram = false;          // some kind has experts on the CPU, which share the host's memory with all copies
   std::optional<GivenLender> lender{};  // that memory.lender names
 };
 

@@ -130,6 +130,7 @@ class KindsAssembler {
     for (const InstanceEntry& entry : entries) {
       if (entry.lends) problems_.attempt([&] { check_lender(entry); }, entry.name);
     }
+    shares_dram_ = std::ranges::any_of(entries, places_experts);
     assemble_each(/*borrowers=*/false);
     assemble_each(/*borrowers=*/true);
     std::vector<std::size_t> number(entries.size());  // of its kind
@@ -144,6 +145,14 @@ class KindsAssembler {
     }
   }
 
+  static bool places_experts(const InstanceEntry& entry) {
+    if (entry.lends) return false;
+    try {
+      return resolve(entry).policy->places_experts;
+    } catch (const UserError&) {
+      return false;  // assembling it says why
+    }
+  }
   static bool has_pools(const InstanceEntry& entry) {
     return std::ranges::any_of(
         entry.assignments, [](const Assignment& own) { return own.key == "prefill_replicas" && own.text.has_value(); });
@@ -259,7 +268,7 @@ class KindsAssembler {
 
   AssembledKind assemble_kind(const InstanceEntry& entry, std::optional<GivenLender> lender) {
     ResolvedConfig config = resolve(entry);
-    const GivenGpus given{entry.name, entry.where, entry.gpus, serving_gpus_, std::move(lender)};
+    const GivenGpus given{entry.name, entry.where, entry.gpus, serving_gpus_, shares_dram_, std::move(lender)};
     // What is said about a common workload is the same for all that have a part of it; each opens it as it would alone.
     Assembly own = assemble_on(std::move(config), given, {});
     own.workload.stream.reset();
@@ -438,6 +447,7 @@ class KindsAssembler {
   Problems problems_;
   hwmodels::Hardware hardware_;
   std::int64_t serving_gpus_ = 0;
+  bool shares_dram_ = false;       // as GivenGpus::shares_dram
   std::int64_t lending_gpus_ = 0;  // that serve nothing
 };
 

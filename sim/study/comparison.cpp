@@ -50,13 +50,13 @@ PairedDifference Comparison::difference(std::size_t run, const std::string& metr
 std::vector<std::size_t> Comparison::ranking(const std::string& metric) const {
   const auto direction = better_direction(metric);
   if (!direction) return {};
-  std::vector<std::size_t> order(runs.size());
-  std::iota(order.begin(), order.end(), std::size_t{0});
+  const auto value = [&](std::size_t run) { return metric_or_none(runs[run].metrics, metric).value; };
+  std::vector<std::size_t> order;
+  for (std::size_t run = 0; run < runs.size(); ++run) {
+    if (value(run)) order.push_back(run);
+  }
   std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
-    const auto& first = metric_or_none(runs[a].metrics, metric).value;
-    const auto& second = metric_or_none(runs[b].metrics, metric).value;
-    if (!first || !second) return first.has_value() && !second;
-    return direction == Better::smaller ? *first < *second : *first > *second;
+    return direction == Better::smaller ? *value(a) < *value(b) : *value(a) > *value(b);
   });
   return order;
 }

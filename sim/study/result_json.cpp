@@ -72,6 +72,7 @@ Json setup_json(const Setup& setup) {
   if (!setup.knows_future.empty()) json["knows_future"] = setup.knows_future;
   if (setup.deployment.layers > 0) {
     json["most_gpu_kv_blocks"] = setup.kv.most().count();
+    if (setup.pools_differ) json["kv_of_smaller_pool"] = true;
     json["layer_terms"] = setup.layer_terms;
     if (const auto& flags = setup.engine_flags) {
       json["engine_flags"] = {{"engine", flags->engine}, {"version", flags->version}, {"flags", flags->flags}};

@@ -194,6 +194,7 @@ Json setup() {
       .optional("expert_locality", expert_locality())
       .optional("knows_future", text())
       .optional("most_gpu_kv_blocks", count())
+      .optional("kv_of_smaller_pool", said({{"const", true}}, "the other pool has more KV blocks"))
       .optional("layer_terms", text())
       .optional("engine_flags", Object().key("engine", text()).key("version", text()).key("flags", text()).schema())
       .optional("layer_copies", text())

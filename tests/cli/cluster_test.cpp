@@ -197,8 +197,8 @@ TEST_F(ClusterCli, SelectNFollowsThePhaseOfItsPool) {
   EXPECT_NE(ttft(pools), ttft(with({})));
   EXPECT_THAT(pools["setup"]["layer_terms"].get<std::string>(),
               AllOf(HasSubstr("for prompts: Select-N follows"), HasSubstr("; for answers: Select-N follows")));
-  // Fewer layers leave the GPU for answers, whose weights are read for few tokens, so KV has less room there. Requests
-  // that are alone decode as with policy.phase=decode, however long their prompts took.
+  // Fewer layers leave the GPU for answers, whose weights are read for few tokens, so KV has less room there. Waiting
+  // does not slow the decodes of requests that are alone: it counts from the end of their prompts.
   const json decode = with({"policy.phase=decode"});
   EXPECT_EQ(pools["setup"]["most_gpu_kv_blocks"], decode["setup"]["most_gpu_kv_blocks"]);
   EXPECT_LT(pools["setup"]["most_gpu_kv_blocks"], with({"policy.phase=prefill"})["setup"]["most_gpu_kv_blocks"]);

@@ -119,8 +119,6 @@ TEST_F(Compare, AllPoliciesAreComparedWithTheDefaultPolicy) {
               HasSubstr("  policy=sarathi (baseline)\n"));
 }
 
-class Search : public test::CliTest {};
-
 // A figure that only one policy has is compared with nothing, whichever comes first.
 TEST_F(Compare, PoliciesWithFiguresOfTheirOwn) {
   for (const char* const policies : {"policy=pie,vllm", "policy=vllm,pie"}) {
@@ -130,7 +128,15 @@ TEST_F(Compare, PoliciesWithFiguresOfTheirOwn) {
       EXPECT_THAT(result.out, testing::HasSubstr("pie"));
     }
   }
+  // Nobody is first in what nobody has.
+  const auto none = spillway({"compare", "policy=vllm,pie,sarathi", "workload.requests=30", "replications=1",
+                              "--metrics", "mean_ttft_ms,expert_hit_fraction"});
+  EXPECT_EQ(none.code, 0) << none.err;
+  EXPECT_THAT(none.out, testing::HasSubstr("mean_ttft_ms, best first"));
+  EXPECT_THAT(none.out, testing::Not(testing::HasSubstr("expert_hit_fraction, best first")));
 }
+
+class Search : public test::CliTest {};
 
 TEST_F(Search, FindsTheHighestRateUnderAnSlo) {
   const auto result = spillway({"search", "--max", "workload.rate", "--slo", "p99_ttft_ms<300", "workload.requests=200",

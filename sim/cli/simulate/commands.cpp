@@ -25,7 +25,7 @@ void add_perturb(CLI::App& sub, std::optional<std::string>& perturb, const char*
 }
 void add_fixed_locality(CLI::App& sub, bool& fixed) {
   sub.add_flag("--fixed-locality", fixed,
-               "If the policy places experts: skip the runs with experts.locality halved and doubled");
+               "If the policy places experts: do not also halve and double experts.locality");
 }
 constexpr const char* kPerturbAgain = "Robustness: repeat everything 30 times, with times changed by e.g. 5%";
 
