@@ -70,9 +70,15 @@ TEST_F(Compare, PerturbedTimesSayWhetherTheOrderHolds) {
   const auto result = spillway({"compare", "policy=vllm,sarathi", "workload.requests=40", "replications=2", "--perturb",
                                 "5%", "--metrics", "mean_ttft_ms,mean_tpot_ms", "--json"});
   ASSERT_EQ(result.code, 0) << result.err;
-  const json perturbation = json::parse(result.out)["perturbation"];
+  const json comparison = json::parse(result.out);
+  const json& perturbation = comparison["perturbation"];
   EXPECT_EQ(perturbation["runs"].size(), 30U);
   EXPECT_EQ(perturbation["runs"][0]["label"], "GEMM +5%");
+  // Matrix products are most of an iteration, and no more than all of it.
+  const json& base = comparison["runs"][0]["metrics"]["mean_tpot_ms"]["value"];
+  const double slower = perturbation["runs"][0]["metrics"]["policy=vllm"]["mean_tpot_ms"].get<double>();
+  EXPECT_GT(slower, base.get<double>() * 1.025);
+  EXPECT_LE(slower, base.get<double>() * 1.051);
   EXPECT_THAT(perturbation["flips"], IsEmpty());  // 20 ms against 7 ms per iteration: 5% cannot change the order
   const auto table =
       spillway({"compare", "policy=vllm,sarathi", "workload.requests=40", "replications=2", "--perturb", "5%"});
