@@ -466,6 +466,7 @@ bool Adviser::describe() {
   constexpr int kMostSteps = 10;
   for (int step = 0; step < kMostSteps && !open.empty(); ++step) {
     std::vector<Point> points;
+    points.reserve(open.size());
     for (const Candidate* candidate : open) points.push_back(described_point(*candidate));
     const auto outcomes = run_all(points);
     if (!outcomes) return false;

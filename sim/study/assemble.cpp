@@ -868,7 +868,8 @@ class Assembler {
     if (policy().unequal_layers) deployment.tensors = layer_tensors();
     if (policy().unequal_layers && llm_.experts) {
       const std::int64_t ranks = parallelism().expert;
-      const double each = static_cast<double>(llm_.experts->count / ranks);
+      const std::int64_t on_rank = llm_.experts->count / ranks;
+      const auto each = static_cast<double>(on_rank);
       deployment.active_experts =
           [rank = hwmodels::MostLoadedRank(expert_load_, llm_.experts->top_k, llm_.experts->count, ranks), each,
            groups = parallelism().data](std::int64_t tokens) {

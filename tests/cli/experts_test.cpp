@@ -234,31 +234,33 @@ TEST_F(Experts, ASweepOfInstances) {
   EXPECT_FALSE(json::parse(result.out)["points"][0].contains("other_localities"));
 }
 
-// Kinds of instances share the links of one server, and the memory of its sockets where some place experts. GPU 0 is at
-// the first socket, GPUs 5 to 7 at the second. What element a does is what it does alone, in any order.
+// Kinds of instances share the links of one server, and the memory of its sockets where some place experts. GPUs 0
+// to 3 are at the first socket, the others at the second. What element a does is what it does alone, anywhere.
 TEST_F(Experts, BesideInstancesWithoutExperts) {
-  const json experts{{"name", "a"},
-                     {"gpus", {0}},
-                     {"model", "qwen3-30b-a3b"},
-                     {"policy", {{"name", "expert-cache"}, {"slots", 32}}},
-                     {"workload", {{"requests", 4}, {"input_tokens", 50}, {"output_tokens", 12}, {"rate", 1}}}};
+  json experts{{"name", "a"},
+               {"gpus", {0}},
+               {"model", "qwen3-30b-a3b"},
+               {"policy", {{"name", "expert-cache"}, {"slots", 32}}},
+               {"workload", {{"requests", 4}, {"input_tokens", 50}, {"output_tokens", 12}, {"rate", 1}}}};
   const json pools{{"name", "b"},
-                   {"gpus", {5, 6, 7}},
+                   {"gpus", {1, 2, 3}},
                    {"model", "llama-3.1-8b"},
                    {"policy", "vllm"},
                    {"prefill_replicas", 1},
                    {"decode_replicas", 2},
                    {"workload", {{"requests", 20}, {"rate", 1}}}};
   std::vector<json> found;
-  for (const json& instances : {json{experts, pools}, json{pools, experts}}) {
+  for (const bool first : {true, false}) {
+    experts["gpus"] = {first ? 0 : 6};
+    const json instances = first ? json{experts, pools} : json{pools, experts};
     test::write_text(file("kinds.json"), json{{"hardware", "hgx-h100-8"}, {"instances", instances}}.dump());
     const auto result = spillway({"run", file("kinds.json"), "--json", "seed=7"});
     ASSERT_EQ(result.code, 0) << result.err;
     found.push_back(json::parse(result.out));
     std::map<std::string, double> moved;
     for (const json& link : found.back()["links"]) moved[link["link"]] = link["moved_bytes"];
-    EXPECT_GT(moved.at("socket-0-dram"), 0.0);
-    EXPECT_EQ(moved.at("socket-1-dram"), 0.0);
+    EXPECT_GT(moved.at(first ? "socket-0-dram" : "socket-1-dram"), 0.0);
+    EXPECT_EQ(moved.at(first ? "socket-1-dram" : "socket-0-dram"), 0.0);
     EXPECT_GT(moved.at("hand-overs of b replica 0 out"), 0.0);
     EXPECT_EQ(moved.at("hand-overs of b replica 0 out"),
               moved.at("hand-overs of b replica 1 in") + moved.at("hand-overs of b replica 2 in"));

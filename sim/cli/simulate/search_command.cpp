@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <iterator>
 #include <memory>
 #include <utility>
 
@@ -94,7 +95,7 @@ class Planner {
     where_ = (max ? "--max " : "--min ") + name;
     if (parameter == nullptr) {
       std::vector<std::string> names;
-      for (const Parameter& one : table) names.push_back(one.name);
+      std::ranges::transform(table, std::back_inserter(names), &Parameter::name);
       for (const KeyOwner& owner : key_owners()) {
         for (const Parameter& one : *owner.parameters) names.push_back(one.name);
       }
