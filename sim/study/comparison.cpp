@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <functional>
 #include <nlohmann/json.hpp>
-#include <numeric>
 #include <utility>
 
 namespace spillway {
