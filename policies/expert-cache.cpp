@@ -57,20 +57,18 @@ class ExpertCache final : public ExpertLayers {
     const std::span<const ExpertUse> used = activation().layer(layer);
     std::vector<Coming>& coming = coming_[static_cast<std::size_t>(layer)];
     std::erase_if(coming, [this](const Coming& one) { return one.ticket <= arrived(); });
-    missing_.clear();
-    for (const ExpertUse& use : used) {
-      const bool held = slots_.holds(layer, use.expert);
-      if (held) slots_.touch(layer, use.expert);
-      if (held && std::ranges::find(coming, use.expert, &Coming::expert) == coming.end()) {
-        ++counts_.resident;
-        compute(1, use.tokens);
-      } else if (held && cpu_) {
-        ++counts_.late;
+    slots_.split(layer, used, resident_, missing_);
+    slots_.touch(layer, resident_);
+    if (!coming.empty()) {
+      std::erase_if(resident_, [&](const ExpertUse& use) {
+        if (std::ranges::find(coming, use.expert, &Coming::expert) == coming.end()) return false;
         on_cpu_only_.push_back(use);
-      } else {
-        missing_.push_back(use);
-      }
+        return true;
+      });
     }
+    counts_.late += std::ssize(on_cpu_only_);
+    counts_.resident += std::ssize(resident_);
+    compute(resident_);
     if (cpu_) {
       compute_missing(sink);
     } else {
@@ -79,12 +77,10 @@ class ExpertCache final : public ExpertLayers {
   }
 
   void await_missing(std::int32_t layer, CopySink& sink) {
-    for (const ExpertUse& use : missing_) {
-      ++counts_.loaded;
-      counts_.demanded += experts().bytes;
-      slots_.replace(layer, use.expert);
-      compute(1, use.tokens, load(sink, 1, experts().matrices));
-    }
+    counts_.loaded += std::ssize(missing_);
+    counts_.demanded += experts().bytes * std::ssize(missing_);
+    for (const ExpertUse& use : missing_) slots_.replace(layer, use.expert);
+    load_and_compute(sink, missing_, experts().matrices);
   }
 
   void compute_missing(CopySink& sink) {
@@ -121,6 +117,7 @@ class ExpertCache final : public ExpertLayers {
   std::int64_t uploads_;
   LayerSlots slots_;
   std::vector<std::vector<Coming>> coming_;  // by layer
+  std::vector<ExpertUse> resident_;
   std::vector<ExpertUse> missing_;
   std::vector<ExpertUse> on_cpu_only_;  // in use while they are on their way
 };

@@ -45,8 +45,7 @@ class MixtralOffloading final : public ExpertLayers {
       : ExpertLayers(deployment, capacity),
         published_(settings.get<std::string>(kVariant) == "published"),
         prefetch_(published_ ? 0 : static_cast<std::int32_t>(settings.get<std::int64_t>(kPrefetch))),
-        slots_(activation(), experts().count),
-        hit_(static_cast<std::size_t>(experts().count)) {
+        slots_(activation(), experts().count) {
     std::vector<std::int32_t> resident(static_cast<std::size_t>(slots));
     std::iota(resident.begin(), resident.end(), static_cast<std::int32_t>(experts().count - slots));
     for (std::int32_t layer = 0; layer < experts().expert_layers(); ++layer) slots_.add(resident);
@@ -62,25 +61,19 @@ class MixtralOffloading final : public ExpertLayers {
 
   void gate(std::int32_t layer, CopySink& sink) override {
     const std::span<const ExpertUse> used = activation().layer(layer);
-    for (const ExpertUse& use : used) {
-      if (slots_.holds(layer, use.expert)) {
-        ++counts_.resident;
-        slots_.touch(layer, use.expert);
-        compute(1, use.tokens);
-        set_hit(use.expert);
-      }
-    }
+    slots_.split(layer, used, resident_, missing_);
+    slots_.touch(layer, resident_);
+    counts_.resident += std::ssize(resident_);
+    compute(resident_);
     if (published_) {
-      swap_missing(layer, used);
+      swap_missing(layer);
     } else {
       load_missing(layer, used, sink);
     }
-    std::ranges::fill(hit_, 0);
   }
 
-  void swap_missing(std::int32_t layer, std::span<const ExpertUse> used) {
-    for (const ExpertUse& use : used) {
-      if (hit(use.expert)) continue;
+  void swap_missing(std::int32_t layer) {
+    for (const ExpertUse& use : missing_) {
       ++counts_.loaded;
       counts_.demanded += experts().bytes;
       slots_.replace(layer, use.expert);
@@ -92,41 +85,30 @@ class MixtralOffloading final : public ExpertLayers {
     layer_ = layer;
     all_used_ = static_cast<std::int32_t>(used.size()) == experts().count;
     predicted_ = false;
-    queue_.clear();  // what has not started: those in use go with the others, in order
+    queue_.clear();  // those in use go with the others, in order
     // What has been loaded ahead comes first, then what is on its way.
     for (const bool arrived_now : {true, false}) {
       for (const Ahead& one : ahead_) {
-        if (!uses(used, layer, one) || (one.ticket <= arrived()) != arrived_now) continue;
-        const std::int64_t tokens = std::ranges::lower_bound(used, one.expert, {}, &ExpertUse::expert)->tokens;
+        if (one.layer != layer || (one.ticket <= arrived()) != arrived_now) continue;
+        const auto use = std::ranges::find(missing_, one.expert, &ExpertUse::expert);
+        if (use == missing_.end()) continue;
         ++(arrived_now ? counts_.resident : counts_.loaded);
         if (!arrived_now) ++counts_.late;
-        take_slot(layer, one.expert);
-        compute(1, tokens, one.ticket);
+        slots_.replace(layer, one.expert);
+        compute(1, use->tokens, one.ticket);
+        missing_.erase(use);
       }
     }
-    std::erase_if(ahead_, [&](const Ahead& one) { return uses(used, layer, one); });
-    std::int64_t ticket = loads();
-    for (const ExpertUse& use : used) {
-      if (hit(use.expert)) continue;
-      ++counts_.loaded;
-      counts_.demanded += experts().bytes;
-      queue_.push_back({layer, use.expert, 0});
-      take_slot(layer, use.expert);
-      compute(1, use.tokens, ++ticket);
-    }
-    demanded_ = queue_.size();
-    start_next(sink);
+    std::erase_if(ahead_, [&](const Ahead& one) { return one.layer == layer && is_in(used, one.expert); });
+    counts_.loaded += std::ssize(missing_);
+    counts_.demanded += experts().bytes * std::ssize(missing_);
+    for (const ExpertUse& use : missing_) slots_.replace(layer, use.expert);
+    load_and_compute(sink, missing_, kCopies);
     predict_if_done(sink);
   }
 
-  static bool uses(std::span<const ExpertUse> used, std::int32_t layer, const Ahead& one) {
-    return one.layer == layer && std::ranges::binary_search(used, one.expert, {}, &ExpertUse::expert);
-  }
-  [[nodiscard]] bool hit(std::int32_t expert) const { return hit_[static_cast<std::size_t>(expert)] != 0; }
-  void set_hit(std::int32_t expert) { hit_[static_cast<std::size_t>(expert)] = 1; }
-  void take_slot(std::int32_t layer, std::int32_t expert) {
-    slots_.replace(layer, expert);
-    set_hit(expert);
+  static bool is_in(std::span<const ExpertUse> used, std::int32_t expert) {
+    return std::ranges::binary_search(used, expert, {}, &ExpertUse::expert);
   }
 
   /// One load at a time: what has not started can be dropped.
@@ -135,23 +117,19 @@ class MixtralOffloading final : public ExpertLayers {
     Ahead next = queue_.front();
     queue_.pop_front();
     next.ticket = load(sink, 1, kCopies);
-    if (demanded_ > 0) {
-      --demanded_;
-    } else {
-      counts_.prefetched += experts().bytes;
-      ahead_.push_back(next);
-    }
+    counts_.prefetched += experts().bytes;
+    ahead_.push_back(next);
   }
 
-  void loaded(std::int64_t /*ticket*/, CopySink& sink) override {
+  void loaded(CopySink& sink) override {
     start_next(sink);
     predict_if_done(sink);
   }
 
   /// The last load of the layer has ended: the next layer's experts are guessed.
   void predict_if_done(CopySink& sink) {
-    const bool loading = demanded_ > 0 || loads() > arrived();
-    if (predicted_ || loading || prefetch_ == 0 || all_used_ || layer_ + 1 == experts().expert_layers()) return;
+    if (predicted_ || loads() > arrived() || prefetch_ == 0 || all_used_ || layer_ + 1 == experts().expert_layers())
+      return;
     predicted_ = true;
     for (const std::int32_t expert : activation().predicted(layer_ + 1, prefetch_)) {
       const auto taken = static_cast<std::int64_t>(ahead_.size() + queue_.size());
@@ -170,10 +148,11 @@ class MixtralOffloading final : public ExpertLayers {
   bool published_;
   std::int32_t prefetch_;
   LayerSlots slots_;
-  std::vector<std::uint8_t> hit_;  // by expert, during a gate: whether it is in use and needs no load of its own
-  std::deque<Ahead> queue_;        // loads that have not started: those in demand, then those ahead
-  std::size_t demanded_ = 0;       // of the queue
-  std::vector<Ahead> ahead_;       // in a buffer, or on the way there
+  // During a gate: experts in use that are there, and those that need a load.
+  std::vector<ExpertUse> resident_;
+  std::vector<ExpertUse> missing_;
+  std::deque<Ahead> queue_;   // loads ahead that have not started
+  std::vector<Ahead> ahead_;  // in a buffer, or on the way there
   std::int32_t layer_ = 0;
   bool all_used_ = false;   // in that layer
   bool predicted_ = false;  // what the next one uses

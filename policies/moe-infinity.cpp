@@ -48,8 +48,8 @@ class MoeInfinity final : public ExpertLayers {
         matched_(static_cast<std::int32_t>(settings.get<std::int64_t>(kMatched))),
         layers_(experts().expert_layers()),
         free_(slots),
-        state_(static_cast<std::size_t>(experts().all())),
-        uses_(state_.size()),
+        present_(static_cast<std::size_t>(experts().all())),
+        uses_(present_.size()),
         shares_(static_cast<std::size_t>(activation().patterns()), -1.0),
         stored_(shares_.size()),
         right_(layers_, experts().count, of_kind(0)),
@@ -70,7 +70,6 @@ class MoeInfinity final : public ExpertLayers {
   }
 
  private:
-  enum class State : std::uint8_t { away, coming, there };
   struct Used {
     std::int64_t uses = 0;
     std::int32_t expert = 0;
@@ -118,7 +117,7 @@ class MoeInfinity final : public ExpertLayers {
   void change_shares(ExpertShares& mixed, std::int32_t mistaken) {
     const std::int32_t patterns = activation().patterns();
     if (popularity_.empty()) {
-      popularity_.reserve(static_cast<std::size_t>(patterns) * state_.size());
+      popularity_.reserve(static_cast<std::size_t>(patterns * experts().all()));
       for (std::int32_t kind = 0; kind < patterns; ++kind) {
         for (std::int32_t layer = 0; layer < layers_; ++layer) {
           for (std::int32_t expert = 0; expert < experts().count; ++expert) {
@@ -133,7 +132,7 @@ class MoeInfinity final : public ExpertLayers {
         const double share = shares_[static_cast<std::size_t>(kind)];
         if (!(share > 0.0)) continue;
         const double* const popular =
-            &popularity_[static_cast<std::size_t>((kind + mistaken) % patterns) * state_.size() + at({layer, 0})];
+            &popularity_[static_cast<std::size_t>((kind + mistaken) % patterns * experts().all()) + at({layer, 0})];
         for (std::size_t e = 0; e < shares.size(); ++e) shares[e] += share * popular[e];
       }
       const double top_k = experts().top_k;
@@ -143,44 +142,50 @@ class MoeInfinity final : public ExpertLayers {
   [[nodiscard]] ExpertMatrix& matrix() { return running_ + 1 >= matched_ ? right_ : wrong_; }
 
   void arrive(const LayerExpert& one) {
-    state_[at(one)] = State::there;
-    if (published_) {
-      by_use_.insert({uses_[at(one)], one.expert, one.layer});
-      return;
-    }
-    right_.add(one);
-    wrong_.add(one);
+    if (published_) by_use_.insert({uses_[at(one)], one.expert, one.layer});
+    set_present(one, true);
+  }
+  void set_present(const LayerExpert& one, bool present) {
+    present_[at(one)] = static_cast<std::uint8_t>(present);
+    if (published_) return;
+    for (ExpertMatrix* const matrix : {&right_, &wrong_}) present ? matrix->add(one) : matrix->remove(one);
   }
 
   void gate(std::int32_t layer, CopySink& sink) override {
     const std::span<const ExpertUse> used = activation().layer(layer);
     if (used.empty()) return;  // an iteration without tokens predicts nothing
     running_ = layer;
+    std::optional<ExpertUse> coming;
+    resident_.clear();
+    missing_.clear();
     for (const ExpertUse& use : used) {
       const LayerExpert one{layer, use.expert};
-      if (state_[at(one)] != State::there) continue;
-      ++counts_.resident;
-      count_use(one);
-      compute(1, use.tokens);
-    }
-    judge(layer, used);
-    for (const bool coming : {true, false}) {
-      for (const ExpertUse& use : used) {
-        const LayerExpert one{layer, use.expert};
-        if (state_[at(one)] == State::there || coming != (coming_ == one)) continue;
-        ++counts_.loaded;
-        if (coming) {
-          ++counts_.late;
-        } else {
-          make_room(used);
-          counts_.demanded += experts().bytes;
-          demanded_.push_back(one);
-          load(sink, 1, experts().matrices);
-        }
-        uses_[at(one)] = 1;
-        compute(1, use.tokens, coming ? arrived() + 1 : loads());
+      if (present_[at(one)] != 0) {
+        resident_.push_back(use);
+        if (published_) count_use(one);
+      } else if (coming_ == one) {
+        coming = use;
+      } else {
+        missing_.push_back(use);
       }
     }
+    counts_.resident += std::ssize(resident_);
+    compute(resident_);
+    judge(layer, used);
+    counts_.loaded += std::ssize(missing_) + (coming ? 1 : 0);
+    if (coming) {
+      ++counts_.late;
+      if (published_) uses_[at({layer, coming->expert})] = 1;
+      compute(1, coming->tokens, arrived() + 1);
+    }
+    counts_.demanded += experts().bytes * std::ssize(missing_);
+    for (const ExpertUse& use : missing_) {
+      const LayerExpert one{layer, use.expert};
+      make_room(used);
+      demanded_.push_back(one);
+      if (published_) uses_[at(one)] = 1;
+    }
+    load_and_compute(sink, missing_, experts().matrices);
     exhausted_ = !prefetches_;
     load_ahead(sink);
   }
@@ -205,19 +210,14 @@ class MoeInfinity final : public ExpertLayers {
   void drop(const LayerExpert& one) {
     // Loaded ahead, it leaves before its layer.
     if (std::erase(ahead_[static_cast<std::size_t>(one.layer)], one.expert) > 0) ++counts_.unused;
-    state_[at(one)] = State::away;
-    if (published_) {
-      by_use_.erase({uses_[at(one)], one.expert, one.layer});
-      return;
-    }
-    right_.remove(one);
-    wrong_.remove(one);
+    if (published_) by_use_.erase({uses_[at(one)], one.expert, one.layer});
+    set_present(one, false);
   }
   void count_use(const LayerExpert& one) {
     std::int64_t& uses = uses_[at(one)];
-    if (published_) by_use_.erase({uses, one.expert, one.layer});
+    by_use_.erase({uses, one.expert, one.layer});
     ++uses;
-    if (published_) by_use_.insert({uses, one.expert, one.layer});
+    by_use_.insert({uses, one.expert, one.layer});
   }
   /// Experts that the running layer uses are locked.
   [[nodiscard]] LayerExpert least_used(std::span<const ExpertUse> used) const {
@@ -228,16 +228,18 @@ class MoeInfinity final : public ExpertLayers {
     return {least->layer, least->expert};
   }
 
-  void loaded(std::int64_t /*ticket*/, CopySink& sink) override {
-    // Loads in demand stand behind the one ahead that had started.
-    if (coming_) {
-      arrive(*std::exchange(coming_, std::nullopt));
-    } else {
-      arrive(demanded_[next_demanded_++]);
-      if (next_demanded_ == demanded_.size()) {
-        demanded_.clear();
-        next_demanded_ = 0;
+  void loaded(CopySink& sink) override {
+    for (; there_ < arrived(); ++there_) {
+      // Loads in demand stand behind the one ahead that had started.
+      if (coming_) {
+        arrive(*std::exchange(coming_, std::nullopt));
+      } else {
+        arrive(demanded_[next_demanded_++]);
       }
+    }
+    if (next_demanded_ == demanded_.size()) {
+      demanded_.clear();
+      next_demanded_ = 0;
     }
     load_ahead(sink);
   }
@@ -247,8 +249,6 @@ class MoeInfinity final : public ExpertLayers {
     const std::optional<LayerExpert> wanted = take_slot();
     exhausted_ = !wanted;
     if (exhausted_) return;
-    state_[at(*wanted)] = State::coming;
-    uses_[at(*wanted)] = 0;
     coming_ = wanted;
     ahead_[static_cast<std::size_t>(wanted->layer)].push_back(wanted->expert);
     counts_.prefetched += experts().bytes;
@@ -273,12 +273,12 @@ class MoeInfinity final : public ExpertLayers {
   bool prefetches_;
   std::int32_t matched_;
   std::int32_t layers_;
-  std::int64_t free_;  // slots
-  std::vector<State> state_;
-  std::vector<std::int64_t> uses_;    // of each expert since it was loaded
-  std::set<Used> by_use_{};           // with variant=published: those that are there, the first one leaves first
-  std::vector<double> shares_;        // of the iteration's tokens, by kind of request
-  std::vector<double> popularity_{};  // popularity_in() of each kind, by layer and expert
+  std::int64_t free_;                  // slots
+  std::vector<std::uint8_t> present_;  // 0 or 1
+  std::vector<std::int64_t> uses_;     // of each expert since it was loaded
+  std::set<Used> by_use_{};            // with variant=published: those that are there, the first one leaves first
+  std::vector<double> shares_;         // of the iteration's tokens, by kind of request
+  std::vector<double> popularity_{};   // popularity_in() of each kind, by layer and expert
   std::vector<std::optional<ExpertShares>> stored_;  // of each kind
   std::vector<ExpertShares> mixed_{};                // of an iteration's kinds, and of those that they are mistaken for
   ExpertMatrix right_;
@@ -286,8 +286,11 @@ class MoeInfinity final : public ExpertLayers {
   std::int32_t running_ = 0;
   bool exhausted_ = true;  // nothing more is loaded ahead before the next gate
   std::optional<LayerExpert> coming_{};
+  std::vector<ExpertUse> resident_{};  // during a gate
+  std::vector<ExpertUse> missing_{};
   std::vector<LayerExpert> demanded_{};           // loads in demand, in order
   std::size_t next_demanded_ = 0;                 // that arrives next
+  std::int64_t there_ = 0;                        // loads that have arrived
   std::vector<std::vector<std::int32_t>> ahead_;  // by layer, loaded ahead since its last gate
 };
 

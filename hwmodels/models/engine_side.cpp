@@ -138,37 +138,57 @@ Duration EngineSide::copy_start(Stream direction, std::int64_t copies, Bytes byt
 
 CopyTime EngineSide::copy(Stream direction, std::int64_t copies, Bytes bytes, CopyMechanism mechanism) const {
   SPILLWAY_CHECK(direction != Stream::compute && direction != Stream::cpu, "copies run on the copy streams only");
-  const bool to_device = direction == Stream::h2d;
-  const bool peer = between_gpus(direction);
-  const auto count = static_cast<double>(copies);
-  FittedCopy* const fitted = fitted_copy(direction, mechanism);
-  if (fitted == nullptr) {
-    if (mechanism == CopyMechanism::relay && !peer) return relay(direction, copies, bytes);
-    const HostLink& link = link_of(direction, mechanism);
-    if (peer && link.bandwidth.value() <= 0.0) {
-      throw ConfigError(fmt::format("{} states no peer_bandwidth of a server, which copies between GPUs require", gpu_),
-                        "hardware", "name a server whose GPUs have links to each other (spillway list hardware)");
-    }
-    if (link.bandwidth.value() <= 0.0) {
-      throw ConfigError(fmt::format("{} does not state {}_bandwidth, which this run's copies require", gpu_,
-                                    to_device ? "h2d" : "d2h"),
-                        "hardware",
-                        "fit the profile again with --base NAME for the datasheet's figures, or with copies");
-    }
-    const double launch = copy_scale_ * (link.launch_seconds * count + gathering(bytes, mechanism));
-    const double transfer = copy_scale_ * (bytes / link.bandwidth);
-    check_time("a copy", launch + transfer);
-    return {.launch = round_seconds(launch), .transfer = round_seconds(transfer)};
+  // Policies ask for the same copy again and again.
+  Asked& last = last_[static_cast<std::size_t>(direction)][static_cast<std::size_t>(mechanism)];
+  if (last.copies == copies && last.bytes == bytes) {
+    if (last.fitted) tally(copies_[*last.fitted], copies, bytes);
+    return last.time;
   }
+  FittedCopy* const fitted = fitted_copy(direction, mechanism);
+  const CopyTime time = fitted == nullptr ? copy_by_figures(direction, copies, bytes, mechanism)
+                                          : copy_by_fit(*fitted, direction, copies, bytes, mechanism);
+  if (mechanism == CopyMechanism::relay) return time;  // it counts as a copy of another mechanism, too
+  last = {.copies = copies, .bytes = bytes, .time = time};
+  if (fitted != nullptr) last.fitted = static_cast<std::size_t>(fitted - copies_.data());
+  return time;
+}
+
+void EngineSide::tally(FittedCopy& fitted, std::int64_t copies, Bytes bytes) {
+  if (copies > 0) fitted.bytes.add(static_cast<double>(bytes.count()) / static_cast<double>(copies), copies);
+}
+
+CopyTime EngineSide::copy_by_figures(Stream direction, std::int64_t copies, Bytes bytes,
+                                     CopyMechanism mechanism) const {
+  const bool peer = between_gpus(direction);
+  if (mechanism == CopyMechanism::relay && !peer) return relay(direction, copies, bytes);
+  const HostLink& link = link_of(direction, mechanism);
+  if (peer && link.bandwidth.value() <= 0.0) {
+    throw ConfigError(fmt::format("{} states no peer_bandwidth of a server, which copies between GPUs require", gpu_),
+                      "hardware", "name a server whose GPUs have links to each other (spillway list hardware)");
+  }
+  if (link.bandwidth.value() <= 0.0) {
+    throw ConfigError(fmt::format("{} does not state {}_bandwidth, which this run's copies require", gpu_,
+                                  direction == Stream::h2d ? "h2d" : "d2h"),
+                      "hardware", "fit the profile again with --base NAME for the datasheet's figures, or with copies");
+  }
+  const double launch = copy_scale_ * (link.launch_seconds * static_cast<double>(copies) + gathering(bytes, mechanism));
+  const double transfer = copy_scale_ * (bytes / link.bandwidth);
+  check_time("a copy", launch + transfer);
+  return {.launch = round_seconds(launch), .transfer = round_seconds(transfer)};
+}
+
+CopyTime EngineSide::copy_by_fit(FittedCopy& fitted, Stream direction, std::int64_t copies, Bytes bytes,
+                                 CopyMechanism mechanism) const {
+  const auto count = static_cast<double>(copies);
   const double all_bytes = static_cast<double>(bytes.count());
   const double block_bytes = count > 0.0 ? all_bytes / count : 0.0;
-  if (copies > 0) fitted->bytes.add(block_bytes, copies);
+  tally(fitted, copies, bytes);
   const double transfer = mechanism == CopyMechanism::relay
                               ? to_seconds(copy(direction, copies, bytes, CopyMechanism::single).transfer)
-                              : copy_scale_ * (all_bytes / fitted->model.bandwidth);
+                              : copy_scale_ * (all_bytes / fitted.model.bandwidth);
   // A fit of gathered copies knows of the gathering.
-  const double gather = peer ? gathering(bytes, mechanism) : 0.0;
-  const double seconds = copy_scale_ * (count * fitted->model.seconds(block_bytes) + gather);
+  const double gather = between_gpus(direction) ? gathering(bytes, mechanism) : 0.0;
+  const double seconds = copy_scale_ * (count * fitted.model.seconds(block_bytes) + gather);
   check_time("a copy", seconds);
   return {.launch = round_seconds(std::max(0.0, seconds - transfer)),
           .transfer = round_seconds(std::min(seconds, transfer))};

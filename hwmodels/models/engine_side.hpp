@@ -73,6 +73,11 @@ class EngineSide {
   /// GPU's memory is.
   [[nodiscard]] double gathering(Bytes bytes, CopyMechanism mechanism) const;
   [[nodiscard]] CopyTime relay(Stream direction, std::int64_t copies, Bytes bytes) const;
+  [[nodiscard]] CopyTime copy_by_figures(Stream direction, std::int64_t copies, Bytes bytes,
+                                         CopyMechanism mechanism) const;
+  [[nodiscard]] CopyTime copy_by_fit(FittedCopy& fitted, Stream direction, std::int64_t copies, Bytes bytes,
+                                     CopyMechanism mechanism) const;
+  static void tally(FittedCopy& fitted, std::int64_t copies, Bytes bytes);
   /// Throws DataError for a time of more than a day, which would soon overflow the clock.
   void check_time(const char* what, double seconds) const;
 
@@ -92,6 +97,14 @@ class EngineSide {
   BytesPerSecond memory_bandwidth_;
   double copy_scale_;
   mutable std::vector<FittedCopy> copies_;  // the tallies change
+  /// The last copy of a stream and mechanism.
+  struct Asked {
+    std::int64_t copies = -1;
+    Bytes bytes{};
+    CopyTime time{};
+    std::optional<std::size_t> fitted{};  // in copies_
+  };
+  mutable std::array<std::array<Asked, kCopyMechanisms>, kStreams> last_{};
   double launch_floor_;
   double graph_tokens_;
   bool graph_prefill_;

@@ -17,6 +17,14 @@ constexpr const char* kPageable = "policy.pageable";
 constexpr const char* kSync = "policy.sync";
 constexpr const char* kCpuStart = "policy.cpu_start";
 
+/// Of calls that issue none.
+class NoCopies final : public CopySink {
+ public:
+  void issue(const Copy& /*copy*/) override {
+    throw InvariantError("a policy loads experts while those of a gate are on their way");
+  }
+};
+
 }  // namespace
 
 Bytes beside_dense_weights(const Deployment& deployment) {
@@ -169,7 +177,13 @@ std::int64_t ExpertLayers::load(CopySink& sink, std::int64_t experts, std::int64
   const Bytes bytes = experts_.bytes * experts;
   const CopyTime time = model_.copy(Stream::h2d, copies, bytes, CopyMechanism::many);
   const Duration transfer = slower == 1.0 ? time.transfer : round_seconds(to_seconds(time.transfer) * slower);
-  sink.issue({.stream = Stream::h2d, .bytes = bytes, .launch = time.launch + more, .transfer = transfer, .tag = kLoad});
+  const Duration launch = time.launch + more;
+  if (run_ && run_->bytes == bytes && run_->launch == launch && run_->transfer == transfer) {
+    ++run_->alike;
+  } else {
+    flush(sink);
+    run_ = Copy{.stream = Stream::h2d, .bytes = bytes, .launch = launch, .transfer = transfer, .tag = kLoad};
+  }
   return ++loads_;
 }
 
@@ -179,21 +193,23 @@ ExpertLayers::OnGpu ExpertLayers::on_gpu(std::int64_t experts, std::int64_t rows
   return {.time = round_seconds(seconds), .arithmetic = arithmetic};
 }
 
-ExpertLayers::OnGpu ExpertLayers::one_on_gpu(std::int64_t rows) {
+ExpertLayers::OnGpu ExpertLayers::keep_one_on_gpu(std::int64_t rows) {
   if (rows > kMostKept) return on_gpu(1, rows);
   const auto at = static_cast<std::size_t>(rows);
   if (at >= one_on_gpu_.size()) one_on_gpu_.resize(at + 1);
-  OnGpu& kept = one_on_gpu_[at];
-  if (kept.time < Duration{}) kept = on_gpu(1, rows);
-  return kept;
+  return one_on_gpu_[at] = on_gpu(1, rows);
 }
 
 void ExpertLayers::compute(std::int64_t experts, std::int64_t rows, std::int64_t ticket) {
   if (experts == 0) return;
-  const OnGpu gpu = experts == 1 ? one_on_gpu(rows) : on_gpu(experts, rows);
-  if (ticket == 0 && !pieces_.empty()) {
+  list(experts == 1 ? one_on_gpu(rows) : on_gpu(experts, rows), ticket);
+}
+
+void ExpertLayers::list(const OnGpu& gpu, std::int64_t ticket) {
+  if (!pieces_.empty()) {
     Piece& last = pieces_.back();
-    if (last.ticket == 0 && !last.has_turn && last.gpu == gpu) {
+    const std::int64_t next = last.ticket > 0 ? last.ticket + last.alike + 1 : 0;
+    if (ticket == next && !last.has_turn && last.gpu == gpu) {
       ++last.alike;
       return;
     }
@@ -201,9 +217,36 @@ void ExpertLayers::compute(std::int64_t experts, std::int64_t rows, std::int64_t
   pieces_.push_back({gpu, ticket});
 }
 
+void ExpertLayers::compute_each(std::span<const ExpertUse> uses, std::int64_t first) {
+  for (std::size_t i = 0; i < uses.size();) {
+    const OnGpu gpu = one_on_gpu(uses[i].tokens);
+    list(gpu, first > 0 ? first + static_cast<std::int64_t>(i) : 0);
+    // Most experts take as long as the one before, since their weights take longer than their tokens.
+    std::size_t same = i + 1;
+    while (same < uses.size() && one_on_gpu(uses[same].tokens) == gpu) ++same;
+    pieces_.back().alike += static_cast<std::int32_t>(same - i - 1);
+    i = same;
+  }
+}
+
+void ExpertLayers::load_and_compute(CopySink& sink, std::span<const ExpertUse> uses, std::int64_t copies) {
+  if (uses.empty()) return;
+  const std::int64_t first = load(sink, 1, copies);
+  const auto others = static_cast<std::int32_t>(std::ssize(uses) - 1);
+  run_->alike += others;
+  loads_ += others;
+  compute_each(uses, first);
+}
+
 void ExpertLayers::load_and_compute(std::int64_t experts, std::int64_t rows, std::int64_t copies, double slower) {
-  pieces_.push_back({.gpu = on_gpu(experts, rows), .has_turn = true});
-  turns_.push_back({.load = experts, .copies = copies, .slower = slower});
+  const OnGpu gpu = experts == 1 ? one_on_gpu(rows) : on_gpu(experts, rows);
+  const Turn turn{.load = experts, .copies = copies, .slower = slower};
+  if (!pieces_.empty() && pieces_.back().has_turn && pieces_.back().gpu == gpu && turns_.back() == turn) {
+    ++pieces_.back().alike;
+    return;
+  }
+  pieces_.push_back({.gpu = gpu, .has_turn = true});
+  turns_.push_back(turn);
 }
 
 void ExpertLayers::compute_on_cpu_in_turn(std::int64_t experts, Duration time) {
@@ -228,6 +271,7 @@ void ExpertLayers::call_cpu(CopySink& sink, std::int64_t experts, Duration time,
                     .back = way(Stream::h2d, kBack)});
   cpu_read_ += read;
   ++called_;
+  flush(sink);
   if (sends) {
     sink.issue(calls_.back().there);
   } else if (on_the_way_ + 1 == calls_.size()) {
@@ -260,7 +304,8 @@ void ExpertLayers::at_copy_done(const Copy& copy, CopySink& sink) {
       break;
     default:
       ++arrived_;
-      loaded(arrived_, sink);
+      loaded(sink);
+      flush(sink);
   }
 }
 
@@ -282,6 +327,7 @@ LayerWork ExpertLayers::work(std::int32_t layer, std::int32_t /*sub_batch*/, Cop
     deferred_ = 0;
     in_turn_ = false;
     gate(number, sink);
+    flush(sink);
   }
   while (next_ < pieces_.size()) {
     if (in_turn_ && returned_ < called_) return {.kind = LayerWork::Kind::waits, .wait = Wait::experts};
@@ -295,35 +341,74 @@ LayerWork ExpertLayers::work(std::int32_t layer, std::int32_t /*sub_batch*/, Cop
         turns_.pop_front();
         continue;
       }
-      if (turn.load > 0) piece.ticket = load(sink, std::exchange(turn.load, 0), turn.copies, {}, turn.slower);
-    }
-    if (piece.ticket > arrived_ || going_out_) return {.kind = LayerWork::Kind::waits};
-    if (piece.has_turn) {
-      const Turn turn = turns_.front();
-      piece.has_turn = false;
-      turns_.pop_front();
-      if (turn.out) {
-        send_out(sink, turn.copies);
-        return {.kind = LayerWork::Kind::waits};
+      if (!std::exchange(turn.issued, true)) {
+        piece.ticket = load(sink, turn.load, turn.copies, {}, turn.slower);
+        flush(sink);
       }
     }
+    if (going_out_) return {.kind = LayerWork::Kind::waits};
+    if (piece.ticket > arrived_) return awaited(piece);
+    std::int32_t alike = piece.alike;
+    if (piece.has_turn) {
+      Turn& turn = turns_.front();
+      if (turn.out) {
+        const std::int64_t copies = turn.copies;
+        piece.has_turn = false;
+        turns_.pop_front();
+        send_out(sink, copies);
+        return {.kind = LayerWork::Kind::waits};
+      }
+      turn.issued = false;
+      if (piece.alike == 0) turns_.pop_front();
+      alike = 0;
+    } else if (piece.ticket > 0) {
+      alike = static_cast<std::int32_t>(std::min<std::int64_t>(alike, arrived_ - piece.ticket));
+      ++piece.ticket;
+    }
     gpu_busy_ += piece.gpu.time;
-    const std::int32_t alike = piece.alike;
-    if (alike == 0) ++next_;
-    --piece.alike;
+    if (--piece.alike < 0) ++next_;
     return {
         .kind = LayerWork::Kind::computes, .time = piece.gpu.time, .arithmetic = piece.gpu.arithmetic, .alike = alike};
   }
   if (returned_ + deferred_ < called_) return {.kind = LayerWork::Kind::waits, .wait = Wait::experts};
   leave(number, sink);
+  flush(sink);
   return {};
 }
 
 void ExpertLayers::skip_alike(std::int32_t count) {
   Piece& piece = pieces_[next_];
   gpu_busy_ += piece.gpu.time * count;
+  if (piece.ticket > 0) piece.ticket += count;
   piece.alike -= count;
   if (piece.alike < 0) ++next_;
+}
+
+LayerWork ExpertLayers::awaited(const Piece& piece) const {
+  // The loads of other steps, if there are any before, arrive first. An expert that leaves comes before the step.
+  const bool is_next = piece.ticket == arrived_ + 1 && !(piece.has_turn && turns_.front().out);
+  return {.kind = LayerWork::Kind::waits,
+          .time = piece.gpu.time,
+          .arithmetic = piece.gpu.arithmetic,
+          .alike = is_next ? piece.alike + 1 : 0,
+          .in_turn = piece.has_turn};
+}
+
+void ExpertLayers::skip_rounds(std::int32_t count) {
+  Piece& piece = pieces_[next_];
+  arrived_ += count;
+  if (piece.has_turn) {
+    loads_ += count - 1;
+    turns_.front().issued = false;
+    if (piece.alike < count) turns_.pop_front();
+  } else {
+    piece.ticket += count;
+  }
+  gpu_busy_ += piece.gpu.time * count;
+  piece.alike -= count;
+  if (piece.alike < 0) ++next_;
+  NoCopies none;
+  loaded(none);
 }
 
 void ExpertLayers::copied(const Copy& copy, SimTime started, SimTime ended) {

@@ -69,8 +69,9 @@ class ExpertLayers : public LayerPolicy, protected LayerRule {
 
   /// The router of `layer`, counted among those with experts, has chosen.
   virtual void gate(std::int32_t layer, CopySink& sink) = 0;
-  /// The last load so far, load() number `ticket`, has arrived.
-  virtual void loaded(std::int64_t /*ticket*/, CopySink& /*sink*/) {}
+  /// Loads have arrived: arrived() says up to which ticket. While others of a gate are still to come, several may be
+  /// told at once, and none may be issued then.
+  virtual void loaded(CopySink& /*sink*/) {}
   /// The work of a layer has ended.
   virtual void leave(std::int32_t /*layer*/, CopySink& /*sink*/) {}
 
@@ -80,6 +81,10 @@ class ExpertLayers : public LayerPolicy, protected LayerRule {
   std::int64_t load(CopySink& sink, std::int64_t experts, std::int64_t copies, Duration more = {}, double slower = 1.0);
   /// The GPU computes them once the load `ticket` has arrived; 0: they are there.
   void compute(std::int64_t experts, std::int64_t rows, std::int64_t ticket = 0);
+  /// The GPU computes each by itself, in this order: they are there.
+  void compute(std::span<const ExpertUse> uses) { compute_each(uses, 0); }
+  /// Each is loaded by itself, as load() of one with so many copies, and computed when it has arrived.
+  void load_and_compute(CopySink& sink, std::span<const ExpertUse> uses, std::int64_t copies);
   /// As one step after what was listed before: the copy, then the GPU computes them. Nothing goes on beside it.
   void load_and_compute(std::int64_t experts, std::int64_t rows, std::int64_t copies, double slower = 1.0);
   /// The same of one expert whose slot another one leaves: that goes back to the host before the GPU computes.
@@ -140,6 +145,7 @@ class ExpertLayers : public LayerPolicy, protected LayerRule {
   [[nodiscard]] bool works_in_layers() const final { return true; }
   [[nodiscard]] LayerWork work(std::int32_t layer, std::int32_t sub_batch, CopySink& sink) final;
   void skip_alike(std::int32_t count) final;
+  void skip_rounds(std::int32_t count) final;
 
   /// What experts take on the GPU.
   struct OnGpu {
@@ -151,8 +157,10 @@ class ExpertLayers : public LayerPolicy, protected LayerRule {
   struct Piece {
     OnGpu gpu{};
     std::int64_t ticket = 0;
-    std::int32_t alike = 0;  // equal steps that follow and have not started; -1: nor is this one left
-    bool has_turn = false;   // the next one of turns_ comes first
+    /// Equal steps that follow and have not started, each of which waits for the next ticket, if any, or takes a turn
+    /// likewise; -1: nor is this one left.
+    std::int32_t alike = 0;
+    bool has_turn = false;  // the next one of turns_ comes first
   };
   /// What comes before the GPU computes, with nothing beside it.
   struct Turn {
@@ -162,13 +170,29 @@ class ExpertLayers : public LayerPolicy, protected LayerRule {
     bool out = false;         // then one expert goes to the host
     std::int64_t on_cpu = 0;  // or experts that the CPU computes, and the GPU none
     Duration cpu_time{};
+    bool issued = false;
+    bool operator==(const Turn&) const = default;
   };
   void call_cpu(CopySink& sink, std::int64_t experts, Duration time, bool sends);
+  /// Issues the loads of this call of the rule that have not been. They were held back to become one run.
+  void flush(CopySink& sink) {
+    if (run_) sink.issue(*std::exchange(run_, std::nullopt));
+  }
+  /// `first`: the ticket of the first one, which the others follow; 0: they are there.
+  void compute_each(std::span<const ExpertUse> uses, std::int64_t first);
+  /// Lists a step of the GPU: after the load `ticket`; 0: at once.
+  void list(const OnGpu& gpu, std::int64_t ticket);
+  /// What the GPU waits for before `piece`, whose copy has not arrived.
+  [[nodiscard]] LayerWork awaited(const Piece& piece) const;
   /// An expert goes back to the host.
   void send_out(CopySink& sink, std::int64_t copies);
   [[nodiscard]] OnGpu on_gpu(std::int64_t experts, std::int64_t rows) const;
   /// on_gpu(1, rows), rows > 0, kept for the next call with as many rows. Amortised O(1).
-  [[nodiscard]] OnGpu one_on_gpu(std::int64_t rows);
+  [[nodiscard]] OnGpu one_on_gpu(std::int64_t rows) {
+    const auto at = static_cast<std::size_t>(rows);
+    return at < one_on_gpu_.size() && one_on_gpu_[at].time >= Duration{} ? one_on_gpu_[at] : keep_one_on_gpu(rows);
+  }
+  [[nodiscard]] OnGpu keep_one_on_gpu(std::int64_t rows);
   static constexpr std::int64_t kMostKept = 4096;  // rows
 
   struct CpuCall {
@@ -191,7 +215,8 @@ class ExpertLayers : public LayerPolicy, protected LayerRule {
   std::deque<Turn> turns_;  // of those from `next_` on
   bool in_turn_ = false;    // what follows waits for the CPU
   bool going_out_ = false;  // an expert is on its way to the host
-  std::int64_t loads_ = 0;  // issued
+  std::optional<Copy> run_{};
+  std::int64_t loads_ = 0;  // issued, or about to be
   std::int64_t arrived_ = 0;
   std::deque<CpuCall> calls_;   // that have not come back
   std::size_t on_the_way_ = 0;  // of these, those whose hidden states have arrived

@@ -59,6 +59,7 @@ class ExpertShares {
       : rows_(static_cast<std::size_t>(layers)) {
     for (Row& row : rows_) {
       row.shares.resize(static_cast<std::size_t>(experts));
+      row.kept.resize(row.shares.size());
       row.position.resize(row.shares.size());
       row.order.resize(row.shares.size());
     }
@@ -72,12 +73,14 @@ class ExpertShares {
   template <class Fill>
   void change(const Fill& fill) {
     for (std::size_t l = 0; l < rows_.size(); ++l) {
-      fill(static_cast<std::int32_t>(l), std::span(filled_));
-      sort(rows_[l]);
+      const auto layer = static_cast<std::int32_t>(l);
+      fill(layer, std::span(filled_));
+      sort(rows_[l], keep_factor(layer, static_cast<std::int32_t>(rows_.size())));
     }
   }
   struct Row {
     std::vector<double> shares{};           // the largest first
+    std::vector<std::int64_t> kept{};       // worth of keeping them: the bits of a number above 0 are in its order
     std::vector<std::uint16_t> order{};     // whose they are; small, so that those of all layers stay in a cache
     std::vector<std::uint16_t> position{};  // by expert, in `order`
     [[nodiscard]] double share(std::int32_t expert) const { return shares[position[static_cast<std::size_t>(expert)]]; }
@@ -86,13 +89,14 @@ class ExpertShares {
 
  private:
   /// The largest share first; of equal ones, the expert with the lowest number.
-  void sort(Row& row) {
+  void sort(Row& row, double factor) {
     sorted_.clear();
     for (const double share : filled_) sorted_.emplace_back(-share, static_cast<std::uint16_t>(sorted_.size()));
     std::ranges::sort(sorted_);
     for (std::size_t i = 0; i < sorted_.size(); ++i) {
       const std::uint16_t expert = sorted_[i].second;
       row.shares[i] = -sorted_[i].first;
+      row.kept[i] = std::bit_cast<std::int64_t>(keep_priority(row.shares[i], factor));
       row.order[i] = expert;
       row.position[expert] = static_cast<std::uint16_t>(i);
     }
@@ -109,152 +113,195 @@ class ExpertMatrix {
   /// At first none is present. `shares` must outlive it, or the next set().
   ExpertMatrix(std::int32_t layers, std::int32_t experts, const ExpertShares& shares)
       : layers_(layers),
-        experts_(static_cast<std::size_t>(experts)),
+        experts_(experts),
         rows_(static_cast<std::size_t>(layers)),
+        present_(rows_.size(), Bits(static_cast<std::size_t>(experts))),
+        by_share_(present_),
         best_share_(rows_.size()),
         best_kept_(rows_.size()),
         least_kept_(rows_.size()) {
     for (std::int32_t distance = 0; distance <= layers; ++distance) {
       nearness_.push_back(load_priority(1.0, distance, 0, layers));
     }
-    for (std::int32_t l = 0; l < layers; ++l) {
-      at(l).present.assign(experts_, 0);
-      at(l).factor = keep_factor(l, layers);
-    }
     set(shares);
   }
 
   /// Replaces the shares. The experts that are present stay. O(layers * experts).
   void set(const ExpertShares& shares) {
+    for (const Change& change : changes_) present_[at(change.layer)].set(change.expert, change.present);
+    changes_.clear();
     shares_ = &shares;
-    for (std::int32_t l = 0; l < layers_; ++l) {
-      Row& row = at(l);
-      row.by_share.clear(experts_);
-      const auto& position = shares.row(l).position;
-      for (std::size_t e = 0; e < experts_; ++e) row.by_share.set(position[e], row.present[e]);
-      touch(l);
+    for (std::int32_t layer = 0; layer < layers_; ++layer) {
+      const std::size_t l = at(layer);
+      const auto& position = shares.row(layer).position;
+      Row& row = rows_[l];
+      row.last = -1;
+      for (std::int32_t e = 0; e < experts_; ++e) {
+        const std::int32_t place = position[static_cast<std::size_t>(e)];
+        const bool present = present_[l].has(e);
+        by_share_[l].set(place, present);
+        if (present) row.last = std::max(row.last, place);
+      }
+      row.first_absent = by_share_[l].next_absent(0);
+      judge_last(layer);
+      judge_first_absent(layer);
     }
   }
 
   [[nodiscard]] double share(const LayerExpert& one) const { return shares_->row(one.layer).share(one.expert); }
-  /// O(1), and O(log layers + experts / 64) in the next call of least() or most() for each layer that has changed.
-  void add(const LayerExpert& one) { flip(one, 1); }
-  void remove(const LayerExpert& one) { flip(one, 0); }
+  /// O(1), and O(log layers + experts / 64) in the next call of least() or most().
+  void add(const LayerExpert& one) { note(one, true); }
+  void remove(const LayerExpert& one) { note(one, false); }
 
   /// The present expert that is least worth keeping, of all layers but `running`; of equal ones the one of the first
-  /// layer. O(1), and as above; two layers change with `running`, 0 <= running < layers.
+  /// layer. O(1), and as above; 0 <= running < layers.
   [[nodiscard]] std::optional<LayerExpert> least(std::int32_t running) {
+    catch_up();
     if (running != running_) {
-      if (running_ >= 0) touch(running_);
-      touch(running);
-      running_ = running;
+      const std::int32_t before = std::exchange(running_, running);
+      if (before >= 0) judge_last(before);
+      judge_last(running);
     }
-    judge();
     const std::size_t least = least_kept_.least();
     if (least_kept_.at(least) == kNone) return std::nullopt;
     const auto layer = static_cast<std::int32_t>(least);
-    return LayerExpert{layer, expert_at(layer, at(layer).by_share.last())};
+    return LayerExpert{layer, expert_at(layer, rows_[least].last)};
   }
   /// The absent expert that is most worth loading, of the layers after `running` and of those that are more worth
   /// keeping than `kept`, such as what would have to leave; likewise. Every expert is more worth than 0. O(layers), and
   /// as above.
   [[nodiscard]] std::optional<LayerExpert> most(std::int32_t running, double kept) {
-    judge();
+    catch_up();
     std::int32_t most = -1;
     double highest = -1.0;
     for (std::int32_t l = running + 1; l < layers_; ++l) {
-      if (best_kept_[static_cast<std::size_t>(l)] <= kept) continue;
-      const double worth = best_share_[static_cast<std::size_t>(l)] * nearness_[static_cast<std::size_t>(l - running)];
+      if (best_kept_[at(l)] <= kept) continue;
+      const double worth = best_share_[at(l)] * nearness_[static_cast<std::size_t>(l - running)];
       most = worth > highest ? l : most;
       highest = std::max(highest, worth);
     }
     if (most < 0) return std::nullopt;
-    return LayerExpert{most, expert_at(most, at(most).by_share.first_missing())};
+    return LayerExpert{most, expert_at(most, rows_[at(most)].first_absent)};
   }
 
  private:
-  /// Places of a row, by share, at which an expert is present.
-  class Places {
+  /// A set of experts, or of places of a row.
+  class Bits {
    public:
-    static constexpr std::size_t kNowhere = std::numeric_limits<std::size_t>::max();
-    void clear(std::size_t places) { words_.assign(places / kBits + 1, 0); }
-    /// `present`: 0 or 1.
-    void set(std::size_t place, std::uint64_t present) {
-      std::uint64_t& word = words_[place / kBits];
-      word = (word & ~(std::uint64_t{1} << place % kBits)) | present << place % kBits;
+    explicit Bits(std::size_t count) : words_((count + kBits - 1) / kBits), count_(static_cast<std::int32_t>(count)) {}
+    [[nodiscard]] bool has(std::int32_t at) const { return (words_[word(at)] >> bit(at) & 1U) != 0; }
+    void set(std::int32_t at, bool present) {
+      std::uint64_t& of = words_[word(at)];
+      of = (of & ~(std::uint64_t{1} << bit(at))) | std::uint64_t{present} << bit(at);
     }
-    /// kNowhere: none is present.
-    [[nodiscard]] std::size_t last() const {
-      for (std::size_t i = words_.size(); i-- > 0;) {
-        if (words_[i] != 0) return i * kBits + kBits - 1 - static_cast<std::size_t>(std::countl_zero(words_[i]));
+    /// The last one up to `at`; -1: none.
+    [[nodiscard]] std::int32_t last_up_to(std::int32_t at) const {
+      std::size_t w = word(at);
+      const std::uint64_t left = words_[w] << (kBits - 1 - bit(at));
+      if (left != 0) return at - std::countl_zero(left);
+      while (w-- > 0) {
+        if (words_[w] != 0) return static_cast<std::int32_t>((w + 1) * kBits) - 1 - std::countl_zero(words_[w]);
       }
-      return kNowhere;
+      return -1;
     }
-    /// At least the number of places: all are present.
-    [[nodiscard]] std::size_t first_missing() const {
-      std::size_t i = 0;
-      while (~words_[i] == 0) ++i;
-      return i * kBits + static_cast<std::size_t>(std::countr_one(words_[i]));
+    /// The first number from `at` on that is not in the set; `count`: all are.
+    [[nodiscard]] std::int32_t next_absent(std::int32_t at) const {
+      while (at < count_) {
+        const std::int32_t more = std::countr_one(words_[word(at)] >> bit(at));
+        if (more < static_cast<std::int32_t>(kBits - bit(at))) return std::min(at + more, count_);
+        at += more;
+      }
+      return count_;
     }
 
    private:
     static constexpr std::size_t kBits = 64;
+    static std::size_t word(std::int32_t at) { return static_cast<std::size_t>(at) / kBits; }
+    static std::size_t bit(std::int32_t at) { return static_cast<std::size_t>(at) % kBits; }
     std::vector<std::uint64_t> words_;
+    std::int32_t count_;
   };
+  /// Places of a layer's row, by share.
   struct Row {
-    std::vector<std::uint8_t> present{};  // by expert; new shares find it as it is
-    Places by_share{};                    // the same experts, by the shares that count
-    double factor = 0.0;                  // keep_factor() of the layer
-    bool touched = false;                 // whether it has changed since judge()
+    std::int32_t last = -1;         // of an expert that is present; -1: none is
+    std::int32_t first_absent = 0;  // of one that is not
+    bool moved = false;             // `last`, since judge_last()
   };
+  struct Change {
+    std::uint16_t layer = 0;
+    std::uint16_t expert = 0;
+    bool present = false;
+  };
+  static constexpr std::size_t kMostChanges = 4096;
   static constexpr std::int64_t kNone = std::numeric_limits<std::int64_t>::max();
-  [[nodiscard]] Row& at(std::int32_t layer) { return rows_[static_cast<std::size_t>(layer)]; }
-  [[nodiscard]] const Row& at(std::int32_t layer) const { return rows_[static_cast<std::size_t>(layer)]; }
-  [[nodiscard]] std::int32_t expert_at(std::int32_t layer, std::size_t place) const {
-    return shares_->row(layer).order[place];
+  static std::size_t at(std::int32_t layer) { return static_cast<std::size_t>(layer); }
+  [[nodiscard]] std::int32_t expert_at(std::int32_t layer, std::int32_t place) const {
+    return shares_->row(layer).order[static_cast<std::size_t>(place)];
   }
-  void flip(const LayerExpert& one, std::uint8_t present) {
-    const auto expert = static_cast<std::size_t>(one.expert);
-    Row& row = at(one.layer);
-    row.present[expert] = present;
-    row.by_share.set(shares_->row(one.layer).position[expert], present);
-    touch(one.layer);
+  /// Experts arrive and leave more often than somebody asks, above all while other shares count.
+  void note(const LayerExpert& one, bool present) {
+    if (changes_.size() == kMostChanges) catch_up();
+    changes_.push_back({static_cast<std::uint16_t>(one.layer), static_cast<std::uint16_t>(one.expert), present});
   }
-  void touch(std::int32_t layer) {
-    if (!std::exchange(at(layer).touched, true)) touched_.push_back(layer);
+  void catch_up() {
+    for (const Change& change : changes_) apply(change);
+    changes_.clear();
+    for (const std::int32_t layer : moved_) judge_last(layer);
+    moved_.clear();
   }
-  /// Finds what is worth most and least in the layers that have changed.
-  void judge() {
-    for (const std::int32_t layer : touched_) {
-      Row& row = at(layer);
-      row.touched = false;
-      const std::vector<double>& shares = shares_->row(layer).shares;
-      const auto l = static_cast<std::size_t>(layer);
-      const std::size_t last = row.by_share.last();
-      std::int64_t worth = kNone;
-      if (last != Places::kNowhere && layer != running_) {
-        // The bits of numbers above 0, read as whole numbers, are in the same order.
-        worth = std::bit_cast<std::int64_t>(keep_priority(shares[last], row.factor));
+  void apply(const Change& change) {
+    const std::int32_t layer = change.layer;
+    const std::int32_t place = shares_->row(layer).position[change.expert];
+    present_[at(layer)].set(change.expert, change.present);
+    Bits& by_share = by_share_[at(layer)];
+    by_share.set(place, change.present);
+    Row& row = rows_[at(layer)];
+    if (change.present) {
+      if (place > row.last) move_last(layer, place);
+      if (place == row.first_absent) {
+        row.first_absent = by_share.next_absent(place);
+        judge_first_absent(layer);
       }
-      least_kept_.set(l, worth);
-      const std::size_t absent = row.by_share.first_missing();
-      best_share_[l] = absent < experts_ ? shares[absent] : -1.0;
-      best_kept_[l] = absent < experts_ ? keep_priority(best_share_[l], row.factor) : -1.0;
+      return;
     }
-    touched_.clear();
+    if (place == row.last) move_last(layer, by_share.last_up_to(place));
+    if (place < row.first_absent) {
+      row.first_absent = place;
+      judge_first_absent(layer);
+    }
+  }
+  void move_last(std::int32_t layer, std::int32_t place) {
+    Row& row = rows_[at(layer)];
+    row.last = place;
+    if (layer != running_ && !std::exchange(row.moved, true)) moved_.push_back(layer);
+  }
+  void judge_last(std::int32_t layer) {
+    Row& row = rows_[at(layer)];
+    row.moved = false;
+    const bool counts = row.last >= 0 && layer != running_;
+    least_kept_.set(at(layer), counts ? shares_->row(layer).kept[static_cast<std::size_t>(row.last)] : kNone);
+  }
+  void judge_first_absent(std::int32_t layer) {
+    const std::int32_t place = rows_[at(layer)].first_absent;
+    const bool is_one = place < experts_;
+    best_share_[at(layer)] = is_one ? shares_->row(layer).shares[static_cast<std::size_t>(place)] : -1.0;
+    best_kept_[at(layer)] = is_one ? keep_priority(best_share_[at(layer)], layer, layers_) : -1.0;
   }
 
   std::int32_t layers_;
-  std::size_t experts_;
-  std::int32_t running_ = -1;     // whose experts stay
-  std::vector<double> nearness_;  // by distance of two layers
+  std::int32_t experts_;
+  std::int32_t running_ = -1;        // whose experts stay
+  std::vector<double> nearness_;     // by distance of two layers
+  std::vector<Change> changes_;      // since somebody asked
+  std::vector<std::int32_t> moved_;  // layers whose last one has moved
+  // By layer:
   std::vector<Row> rows_;
-  // By layer, next to each other, because most() reads those of all later layers.
+  std::vector<Bits> present_;   // experts; new shares find them as they are
+  std::vector<Bits> by_share_;  // the same, by their places
+  // Next to each other, because most() reads those of all later layers.
   std::vector<double> best_share_;  // of the first absent one, and the worth of keeping it; -1: none is
   std::vector<double> best_kept_;
-
-  std::vector<std::int32_t> touched_{};  // layers that judge() has to look at
-  LeastTree least_kept_;                 // worth of keeping the last present one; kNone: none is, or the layer runs
+  LeastTree least_kept_;  // worth of keeping the last present one; kNone: none is, or the layer runs
   const ExpertShares* shares_ = nullptr;
 };
 

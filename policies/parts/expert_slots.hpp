@@ -14,59 +14,83 @@
 
 namespace spillway {
 
-/// Resident experts of one layer, in order of their last use. Construction takes O(experts), a call O(1).
+/// Which of `used` are resident, by `holds(expert)`, and which are not, each in their order. Without a branch for each:
+/// no processor can predict it.
+template <class Holds>
+void split_by(std::span<const ExpertUse> used, const Holds& holds, std::vector<ExpertUse>& resident,
+              std::vector<ExpertUse>& missing) {
+  resident.resize(used.size());
+  missing.resize(used.size());
+  std::size_t there = 0;
+  for (std::size_t i = 0; i < used.size(); ++i) {
+    resident[there] = missing[i - there] = used[i];
+    there += static_cast<std::size_t>(holds(used[i].expert));
+  }
+  resident.resize(there);
+  missing.resize(used.size() - there);
+}
+
+/// Resident experts of one layer, in order of their last use. At most 65,536 experts. Construction takes O(experts).
 class ExpertSlots {
  public:
   /// `experts`: of the layer. `resident`: those that are there at the start, the first one leaves first.
   ExpertSlots(std::int32_t experts, std::span<const std::int32_t> resident)
-      : slots_(static_cast<std::int32_t>(resident.size())), links_(static_cast<std::size_t>(experts) + 1) {
-    links_.back() = {experts, experts};
+      : slots_(static_cast<std::int32_t>(resident.size())),
+        held_(static_cast<std::size_t>(experts), 0),
+        order_(resident.size() + held_.size()) {
     for (const std::int32_t expert : resident) append(expert);
   }
 
   [[nodiscard]] std::int32_t slots() const { return slots_; }
-  [[nodiscard]] bool holds(std::int32_t expert) const { return at(expert).next != kAway; }
-  /// A resident expert is used now.
-  void touch(std::int32_t expert) {
-    remove(expert);
-    append(expert);
+  /// O(1).
+  [[nodiscard]] bool holds(std::int32_t expert) const { return held_[at(expert)] != 0; }
+  /// Those of `used` that are resident are used now, in this order. O(slots + used), without a branch for each.
+  void touch(std::span<const ExpertUse> used) {
+    constexpr std::uint8_t kUsed = 2;
+    for (const ExpertUse& use : used) held_[at(use.expert)] *= kUsed;
+    std::uint16_t* const order = order_.data();
+    std::size_t end = 0;
+    for (std::size_t i = first_; i < end_; ++i) {
+      const std::uint16_t expert = order[i];
+      order[end] = expert;
+      end += static_cast<std::size_t>(held_[expert] != kUsed);
+    }
+    for (const ExpertUse& use : used) {
+      std::uint8_t& held = held_[at(use.expert)];
+      order[end] = static_cast<std::uint16_t>(use.expert);
+      end += static_cast<std::size_t>(held != 0);
+      held = static_cast<std::uint8_t>(held != 0);
+    }
+    first_ = 0;
+    end_ = end;
   }
   /// `expert`, which is not resident, takes the slot of the least recently used one, which is returned. Needs a slot.
+  /// Amortised O(1).
   std::int32_t replace(std::int32_t expert) {
-    const std::int32_t left = links_.back().next;
-    remove(left);
+    const std::int32_t left = order_[first_++];
+    held_[at(left)] = 0;
+    if (end_ == order_.size()) touch({});  // moves all to the front
     append(expert);
     return left;
   }
 
  private:
-  static constexpr std::int32_t kAway = -1;
-  /// Neighbours in the order of use. The list is a ring: the end joins the last expert to the first one.
-  struct Link {
-    std::int32_t before = kAway;
-    std::int32_t next = kAway;
-  };
-  [[nodiscard]] Link& at(std::int32_t expert) { return links_[static_cast<std::size_t>(expert)]; }
-  [[nodiscard]] const Link& at(std::int32_t expert) const { return links_[static_cast<std::size_t>(expert)]; }
-  void remove(std::int32_t expert) {
-    const Link link = std::exchange(at(expert), {});
-    at(link.before).next = link.next;
-    at(link.next).before = link.before;
-  }
+  static std::size_t at(std::int32_t expert) { return static_cast<std::size_t>(expert); }
   void append(std::int32_t expert) {
-    const auto end = static_cast<std::int32_t>(links_.size()) - 1;
-    at(expert) = {at(end).before, end};
-    at(at(end).before).next = expert;
-    at(end).before = expert;
+    order_[end_++] = static_cast<std::uint16_t>(expert);
+    held_[at(expert)] = 1;
   }
 
   std::int32_t slots_;
-  std::vector<Link> links_;  // by expert, then the end
+  std::vector<std::uint8_t> held_;    // by expert: 0 or 1
+  std::vector<std::uint16_t> order_;  // of use, from first_ to end_
+  std::size_t first_ = 0;
+  std::size_t end_ = 0;
 };
 
 /// The slots of all layers. With a measured hit curve, the curve says which experts in use are there, whatever was
-/// loaded before. add() takes O(experts), any other call O(1); with a curve, the first call of a layer in an iteration
-/// takes O(experts), later ones O(log slots).
+/// loaded before. add() takes O(experts), touch() and split() O(slots + used), any other call O(1); with a curve, the
+/// first call of a layer in an iteration takes O(experts), later ones O(log slots) for each expert.
 class LayerSlots {
  public:
   /// `experts`: of each layer.
@@ -80,9 +104,19 @@ class LayerSlots {
   }
   /// Whether a hit curve says what is there.
   [[nodiscard]] bool by_curve(std::int32_t layer) const { return drawn(layer).has_value(); }
-  /// A resident expert is used now.
-  void touch(std::int32_t layer, std::int32_t expert) {
-    if (!by_curve(layer)) layers_[static_cast<std::size_t>(layer)].touch(expert);
+  /// Those of `used` that are resident are used now, in this order.
+  void touch(std::int32_t layer, std::span<const ExpertUse> used) {
+    if (!by_curve(layer)) layers_[static_cast<std::size_t>(layer)].touch(used);
+  }
+  /// Which of `used` are resident, and which are not, each in their order.
+  void split(std::int32_t layer, std::span<const ExpertUse> used, std::vector<ExpertUse>& resident,
+             std::vector<ExpertUse>& missing) const {
+    if (const auto found = drawn(layer)) {
+      return split_by(
+          used, [&](std::int32_t expert) { return std::ranges::binary_search(*found, expert); }, resident, missing);
+    }
+    split_by(
+        used, [&slots = of(layer)](std::int32_t expert) { return slots.holds(expert); }, resident, missing);
   }
   /// `expert` takes a slot; which expert left it, if that is known.
   std::optional<std::int32_t> replace(std::int32_t layer, std::int32_t expert) {

@@ -103,6 +103,7 @@ enum class CopyMechanism : std::uint8_t {
   peer,     // between GPUs
   relay,    // of memory that is not page-locked: the CPU copies each block to a buffer that is, then one DMA
 };
+inline constexpr std::size_t kCopyMechanisms = 7;
 
 /// Factor num / den by which work takes longer: 1 <= den <= num < 2^31.
 struct Slowdown {

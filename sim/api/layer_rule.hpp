@@ -53,6 +53,7 @@ struct Copy {
   Duration transfer{};                // bytes / bandwidth of an idle link, rounded by the copy model
   std::int32_t tag = 0;               // free for the rule
   std::int32_t owner = kLayerCopies;  // which of several rules issued it; set by the engine
+  std::int32_t alike = 0;             // as many equal copies follow it at once: a run
   bool operator==(const Copy&) const = default;
 };
 
@@ -71,11 +72,15 @@ struct LayerWork {
     computes  // from now on
   };
   Kind kind = Kind::none;
-  Duration time{};          // computes: how long
-  bool arithmetic = false;  // computes: bound by arithmetic, not by memory
-  /// computes: as many further calls would return this piece again and issue no copy, as long as no copy ends. Above 0
-  /// only from rules that implement skip_alike.
+  Duration time{};          // computes, or waits with `alike`: how long
+  bool arithmetic = false;  // likewise: bound by arithmetic, not by memory
+  /// computes: as many further calls would return this piece again and issue no copy, as long as no copy ends.
+  /// waits: as many rounds, in each of which a copy from the host ends, and such a piece is computed. The copies are
+  /// the next ones of the run in flight; with `in_turn` each is equal to the one in flight and is issued when the piece
+  /// before has been computed. No call issues another copy, as long as no other copy ends.
+  /// Above 0 only from rules that implement skip_alike and skip_rounds.
   std::int32_t alike = 0;
+  bool in_turn = false;
   Wait wait = Wait::layers;  // waits: for copies of the rule, or for something else
 };
 
@@ -113,6 +118,7 @@ struct LayerWork {
 ///    work that it returned has ended, and while it waits after the last at_copy_done of an instant, until it returns
 ///    `none`. Copies issued in it start no earlier than this instant. Only then does the next layer start. For `count`
 ///    of the pieces that it said are alike, `skip_alike(count)` may replace the calls and must have the same effect.
+///    So may `skip_rounds(count)` for rounds, and then LayerPolicy::copied is not called either.
 ///  * Several rules may share the streams: weights, KV slots, the blocks that requests swap. A rule hears only of its
 ///    own copies, which may queue behind those of others, and a step computes when every rule is ready.
 ///  * A rule that leaves a step waiting with no copy in flight deadlocks. The executor reports a broken invariant.
@@ -141,6 +147,7 @@ class LayerRule {
     return {};
   }
   virtual void skip_alike(std::int32_t /*count*/) {}
+  virtual void skip_rounds(std::int32_t /*count*/) {}
   virtual void at_layers_end(CopySink& /*sink*/) {}
   /// What the work after the layers of a sub-batch waits for.
   [[nodiscard]] virtual std::optional<Wait> unfinished(std::int32_t /*sub_batch*/) const { return std::nullopt; }

@@ -35,6 +35,19 @@ void check(const Slowdown& slowdown) {
 
 }  // namespace
 
+void CopyObserver::went_round(const CopyRounds& rounds) {
+  SimTime started = rounds.started;
+  SimTime waited = rounds.waited;
+  SimTime ended = rounds.ended;
+  for (std::int32_t i = 0; i < rounds.count; ++i) {
+    copied(rounds.copy, started, ended);
+    if (waited < ended) this->waited(rounds.what, waited, ended);
+    ended = ended + rounds.period;
+    started = ended - rounds.each;
+    waited = ended - rounds.wait;
+  }
+}
+
 void CopyStream::issue(const Copy& copy, SimTime now) {
   if (!busy()) {
     // Field by field: the caller has just written some of them, and wider reads would have to wait for that.
@@ -45,8 +58,11 @@ void CopyStream::issue(const Copy& copy, SimTime now) {
     in_flight_.transfer = copy.transfer;
     in_flight_.tag = copy.tag;
     in_flight_.owner = copy.owner;
+    in_flight_.alike = copy.alike;
+    size_ = 1 + copy.alike;
     return start(now);
   }
+  size_ += 1 + copy.alike;
   if (queued_.full()) queued_.set_capacity(std::max<std::size_t>(8, 2 * queued_.capacity()));
   queued_.push_back(copy);
 }
@@ -55,7 +71,11 @@ inline Copy CopyStream::complete() {
   const Copy done = in_flight_;
   free_since_ = finish_;
   finish_ = launched_ = kNever;
-  if (!queued_.empty()) {
+  --size_;
+  if (in_flight_.alike > 0) {
+    --in_flight_.alike;
+    start(free_since_);
+  } else if (!queued_.empty()) {
     in_flight_ = queued_.front();
     queued_.pop_front();
     start(free_since_);
@@ -71,12 +91,16 @@ inline void CopyStream::start(SimTime now) {
   time_rest();
 }
 
+inline Duration CopyStream::slowed(Duration transfer) const {
+  return slowdown_.none() ? transfer : scale_up(transfer, slowdown_.num, slowdown_.den);
+}
+
 inline void CopyStream::time_rest() {
   Duration transfer = transfer_left_;
   if (!slowdown_.none()) {
     // Layers move the same bytes again and again, so most copies take as long as the one before.
     if (transfer_left_ != known_.transfer || slowdown_ != known_.slowdown) {
-      known_ = {slowdown_, transfer_left_, scale_up(transfer_left_, slowdown_.num, slowdown_.den)};
+      known_ = {slowdown_, transfer_left_, slowed(transfer_left_)};
     }
     transfer = known_.slowed;
   }
@@ -173,15 +197,25 @@ void Executor::issue(const Copy& copy) {
   if (at >= links_used_) use_lane(at);
   const bool starts = !stream.busy();
   if (starts) charge_stall(copy.stream, stream.free_since(), now_);
-  issued_[at] += copy.bytes;
-  ++copies_under_way_;
-  if (copy.owner == kRequestCopies && for_requests_++ == 0) for_requests_since_ = now_;
+  const std::int64_t copies = 1 + copy.alike;
+  issued_[at] += copy.bytes * copies;
+  copies_under_way_ += copies;
+  if (copy.owner == kRequestCopies) {
+    if (for_requests_ == 0) for_requests_since_ = now_;
+    for_requests_ += copies;
+  }
+  const bool known = !shares_host_link_only();
   if (!others_copy_) links_.expect(copy);
   stream.issue(copy, now_);
   if (!starts || at >= links_.streams()) return;
   // Copies that share nothing but the host link can wait for others of this instant.
   shares_due_ = shares_host_link_only();
-  if (!shares_due_) share_links();
+  if (shares_due_) return;
+  if (known && launches_known_ && copy.launch > Duration{}) {
+    launch_at_ = earlier(launch_at_, stream.launched());  // until then it takes no share
+  } else {
+    share_links();
+  }
 }
 
 void Executor::update_shares() {
@@ -191,6 +225,7 @@ void Executor::update_shares() {
     return;
   }
   launch_at_ = kNever;
+  launches_known_ = true;
   Transfers transfers{};
   for (std::size_t i = 0; i < links_used_; ++i) {
     transfers[i] = copies_[i].transferring(now_);
@@ -286,7 +321,7 @@ void Executor::run_copies(LayerRule* rule, SimTime until) {
     const Copy copy = next.complete();
     --copies_under_way_;
     if (busy == Duration{}) count_timeless(copy);
-    if (lane(copy.stream) < links_.streams()) share_links();
+    if (lane(copy.stream) < links_.streams()) share_ended(next);
     StreamUse& use = use_of(copy.stream);
     use.busy += busy;
     use.bytes += copy.bytes;
@@ -410,6 +445,54 @@ inline void Executor::compute(const IterationPlan& plan, bool works_in_layers) {
   if (!in_layer_) next_step(plan);
 }
 
+void Executor::go_round(const IterationPlan& plan, const LayerWork& work, SimTime until) {
+  CopyStream& copies = copies_[lane(Stream::h2d)];
+  // Nothing else copies, so nothing changes how long the copies take, and nothing else happens.
+  const bool slowed_alike = shares_host_link_only() ? !duplexed_ : !others_copy_ && !slowed_ && links_.free_alone();
+  const bool alone = !copies_ended_ && copies.busy() && copies.size() == copies_under_way_;
+  if (!slowed_alike || !alone || (work.in_turn ? copies.size() > 1 : copies.run() == 0)) return;
+  const Duration each = copies.each();
+  const Duration time = work.in_turn ? work.time : stretched(work.time);
+  const Duration period = work.in_turn ? each + time : each;
+  const SimTime first = copies.finish();
+  if (first <= now_ || first > until || each == Duration{} || time > period) return;
+  const std::int32_t most = work.in_turn ? work.alike : std::min(work.alike, copies.run());
+  const auto count = static_cast<std::int32_t>(std::min<std::int64_t>(most, (until - first) / period + 1));
+  const std::int32_t others = count - 1;
+  const CopyRounds rounds{.copy = copies.in_flight(),
+                          .count = count,
+                          .what = work.wait,
+                          .started = copies.started(),
+                          .waited = now_,
+                          .ended = first,
+                          .period = period,
+                          .each = each,
+                          .wait = period - time};
+  waited_[static_cast<std::size_t>(work.wait)] += first - now_ + rounds.wait * others;
+  StreamUse& compute = use_of(Stream::compute);
+  compute.stall += first - compute_free_ + rounds.wait * others;
+  compute.busy += time * count;
+  worked_.all += work.time * count;
+  if (work.arithmetic) worked_.arithmetic += work.time * count;
+  StreamUse& use = use_of(Stream::h2d);
+  use.busy += first - rounds.started + each * others;
+  use.bytes += rounds.copy.bytes * count;
+  now_ = first + period * others;
+  compute_free_ = now_ + time;
+  if (work.in_turn) {
+    use.stall += time * others;
+    issued_[lane(Stream::h2d)] += rounds.copy.bytes * others;
+    copies.complete_last(now_);
+    copies_under_way_ = 0;
+  } else {
+    copies.complete_of_run(count, now_);
+    copies_under_way_ -= count;
+  }
+  share_links();
+  if (observer_ != nullptr) observer_->went_round(rounds);
+  plan.rule->skip_rounds(count);
+}
+
 bool Executor::work_in_layer(const IterationPlan& plan, SimTime until) {
   if (now_ < compute_free_) {
     if (!reach(plan.rule, compute_free_, until)) return false;
@@ -419,6 +502,15 @@ bool Executor::work_in_layer(const IterationPlan& plan, SimTime until) {
     const LayerWork work = plan.rule->work(layer_, sub_batch_, *this);
     share_started();
     if (work.kind == LayerWork::Kind::waits) {
+      if (work.alike > 0) {
+        const SimTime before = now_;
+        go_round(plan, work, until);
+        if (now_ > before) {
+          if (!reach(plan.rule, compute_free_, until)) return false;
+          finish_copies(plan.rule);
+          continue;
+        }
+      }
       const bool ended = copies_ended_ || next_copy_event() <= now_;  // at this instant
       if (ended) finish_copies(plan.rule);
       if (!ended && !wait(plan.rule, work.wait, until)) return false;

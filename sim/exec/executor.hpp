@@ -96,7 +96,25 @@ class CopyStream {
   [[nodiscard]] SimTime free_since() const { return free_since_; }
   [[nodiscard]] bool busy() const { return finish_ != kNever; }
   /// Copies in flight (at most one) and queued.
-  [[nodiscard]] std::size_t size() const { return (busy() ? 1 : 0) + queued_.size(); }
+  [[nodiscard]] std::int64_t size() const { return size_; }
+  /// How many of a run follow the copy in flight.
+  [[nodiscard]] std::int32_t run() const { return busy() ? in_flight_.alike : 0; }
+  /// How long a copy like the one in flight takes while the slowdown stays.
+  [[nodiscard]] Duration each() const { return in_flight_.launch + slowed(in_flight_.transfer); }
+  /// Of a run, so many copies have ended, at most run(), the last one at `end`. The slowdown stays.
+  void complete_of_run(std::int32_t count, SimTime end) {
+    free_since_ = end;
+    in_flight_.alike -= count;
+    size_ -= count;
+    start(end);
+  }
+  /// The copy in flight, which nothing follows, and others after it have ended, the last one at `end`.
+  void complete_last(SimTime end) {
+    free_since_ = end;
+    finish_ = launched_ = kNever;
+    size_ = 0;
+  }
+  [[nodiscard]] const Copy& in_flight() const { return in_flight_; }
   /// The copy that transfers at `now`; null: none is in flight, or it launches.
   [[nodiscard]] const Copy* transferring(SimTime now) const { return launched_ <= now ? &in_flight_ : nullptr; }
 
@@ -130,6 +148,7 @@ class CopyStream {
   /// It has worked in the iteration that began at `start`.
   [[nodiscard]] bool used_since(SimTime start) const { return busy() || free_since_ > start; }
   void start(SimTime now);
+  [[nodiscard]] Duration slowed(Duration transfer) const;
   void time_rest();
   void change_slowdown(const Slowdown& slowdown, SimTime now);
 
@@ -151,6 +170,20 @@ class CopyStream {
   Known known_{};
   Copy in_flight_{};
   boost::circular_buffer<Copy> queued_;
+  std::int64_t size_ = 0;
+};
+
+/// Equal copies that ended one after the other, for each of which the compute stream waited.
+struct CopyRounds {
+  Copy copy{};
+  std::int32_t count = 0;
+  Wait what = Wait::layers;
+  SimTime started{};  // of the first copy
+  SimTime waited{};   // since when, for it
+  SimTime ended{};
+  Duration period{};  // from one end to the next
+  Duration each{};    // of a copy after the first one
+  Duration wait{};    // for it
 };
 
 /// Is told of every copy that has ended, before the rule is, and of every wait of the compute stream for a copy. What
@@ -160,6 +193,8 @@ class CopyObserver {
   virtual ~CopyObserver() = default;
   virtual void copied(const Copy& copy, SimTime started, SimTime ended) = 0;
   virtual void waited(Wait /*what*/, SimTime /*from*/, SimTime /*until*/) {}
+  /// Many of both at once. Unless it is overridden, each is told by itself.
+  virtual void went_round(const CopyRounds& rounds);
 };
 
 /// How far a run came.
@@ -262,7 +297,9 @@ class Executor final : private CopySink {
   };
   [[nodiscard]] const Worked& worked_in_layers() const { return worked_; }
   /// Copies in flight and queued on `stream`, which is not compute.
-  [[nodiscard]] std::size_t pending_copies(Stream stream) const { return copies_[lane(stream)].size(); }
+  [[nodiscard]] std::size_t pending_copies(Stream stream) const {
+    return static_cast<std::size_t>(copies_[lane(stream)].size());
+  }
   /// Bytes of the copies that were issued on `stream`, which is not compute.
   [[nodiscard]] Bytes issued(Stream stream) const { return issued_[lane(stream)]; }
   /// Time up to now() in which `stream`, not compute, has copied: its busy time and what has passed of a copy in
@@ -308,13 +345,24 @@ class Executor final : private CopySink {
   void share_links() {
     if (!shares_host_link_only()) {
       if (slowed_ || copies_under_way_ > 1 || others_copy_ || !links_.free_alone()) return update_shares();
-      launch_at_ = kNever;
+      launch_at_ = kNever;  // of a copy that is alone
+      launches_known_ = false;
       return;
     }
     if (links_.idle()) return;
     const bool both = both_directions();
     if (both == duplexed_ || copies_end_now()) return;
     set_duplexed(both);
+  }
+  /// The same when a copy has ended on `stream` and the next one may have started. Where nothing was slowed down,
+  /// nothing is with one copy less.
+  void share_ended(const CopyStream& stream) {
+    const bool takes_share = stream.busy() && stream.launched() <= now_;
+    if (shares_host_link_only() || slowed_ || others_copy_ || copies_under_way_ <= 1 || takes_share) {
+      share_links();
+    } else if (stream.busy()) {
+      launch_at_ = earlier(launch_at_, stream.launched());
+    }
   }
   /// The same for copies that a rule has issued together: between them, no time passes.
   void share_started() {
@@ -353,6 +401,8 @@ class Executor final : private CopySink {
   bool reach_after(LayerRule* rule, SimTime until);
   bool wait(LayerRule* rule, Wait what, SimTime until);
   void compute(const IterationPlan& plan, bool works_in_layers);
+  /// Does the rounds of `work`, which waits, that come before anything else and by `until`.
+  void go_round(const IterationPlan& plan, const LayerWork& work, SimTime until);
   /// Goes on with what the rule computes after the step of a layer; returns whether it has come to its end by `until`.
   bool work_in_layer(const IterationPlan& plan, SimTime until);
   void next_step(const IterationPlan& plan) {
@@ -395,12 +445,13 @@ class Executor final : private CopySink {
   bool others_copy_;
   bool copies_ended_ = false;  // now; the rule does not know it yet
   std::array<CopyStream, kLanes> copies_{};
-  std::size_t lanes_used_ = 2;  // 2: nothing but host copies so far; else kLanes
-  std::size_t links_used_ = 2;  // the same, of the lanes that are links
-  SimTime launch_at_ = kNever;  // the next end of a launch that changes shares
-  bool duplexed_ = false;       // the slowdowns of host copies are those of transfers in both directions
-  bool slowed_ = true;          // on contended links: a slowdown may not be 1
-  bool shares_due_ = false;     // copies have started since shares were last computed
+  std::size_t lanes_used_ = 2;   // 2: nothing but host copies so far; else kLanes
+  std::size_t links_used_ = 2;   // the same, of the lanes that are links
+  SimTime launch_at_ = kNever;   // the next end of a launch that changes shares
+  bool duplexed_ = false;        // the slowdowns of host copies are those of transfers in both directions
+  bool slowed_ = true;           // on contended links: a slowdown may not be 1
+  bool launches_known_ = false;  // on contended links: `launch_at_` is the first of all launches that end
+  bool shares_due_ = false;      // copies have started since shares were last computed
   std::array<Bytes, kLanes> issued_{};
   Waited waited_{};
   Bubbles bubbles_{};

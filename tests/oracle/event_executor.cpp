@@ -186,7 +186,7 @@ class EventExecutor final : private CopySink {
   }
 
   void issue(const Copy& copy) override {
-    state(copy.stream).queue.push_back({.copy = copy});
+    for (Copy one = copy; one.alike >= 0; --one.alike) state(copy.stream).queue.push_back({.copy = one});
     if (state(copy.stream).working) return;
     start(copy.stream);
     share_links();

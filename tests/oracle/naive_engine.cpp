@@ -397,6 +397,9 @@ class NaiveLinks final : private CopySink {
     }
   }
   void issue(const Copy& copy) override {
+    for (Copy one = copy; one.alike >= 0; --one.alike) issue_one(one);
+  }
+  void issue_one(const Copy& copy) {
     const std::size_t lane = lane_of(copy.stream);
     issued_[lane] += copy.bytes;
     queued_[lane].push_back({copy, issuer_});

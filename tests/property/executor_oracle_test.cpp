@@ -258,7 +258,8 @@ class Chaos final : public RandomRule {
   int limit_ = 0;
 };
 
-/// Works in its layers: groups of equal pieces. Each group may wait for copies, and issues some.
+/// Works in its layers: groups of equal pieces. Each group may wait for copies, and issues some. Or each piece waits
+/// for one copy of a run, or for one that was issued after the piece before.
 class Pieces final : public RandomRule {
  public:
   Pieces(std::uint64_t seed, std::int64_t scale) : RandomRule(seed, scale), longest_(scale) {}
@@ -266,7 +267,7 @@ class Pieces final : public RandomRule {
     groups_ = random_.small(0, 3);
     issue(layer, sink);
   }
-  void at_copy_done(const Copy&, CopySink&) override { --in_flight_; }
+  void at_copy_done(const Copy& copy, CopySink&) override { --(copy.tag == kRun ? awaited_ : in_flight_); }
   [[nodiscard]] bool ready(std::int32_t, std::int32_t) const override { return true; }
   [[nodiscard]] bool works_in_layers() const override { return true; }
   [[nodiscard]] LayerWork work(std::int32_t layer, std::int32_t, CopySink& sink) override {
@@ -280,14 +281,43 @@ class Pieces final : public RandomRule {
       arithmetic_ = random_.chance(50);
       most_in_flight_ = random_.small(0, 3);
       issue(layer, sink);
+      in_turn_ = random_.chance(40);
+      if (random_.chance(50)) {
+        each_ = make(Stream::h2d, layer);
+        each_.tag = kRun;
+        if (!in_turn_) each_.alike = left_ - 1;
+        awaited_ = left_;
+        if (random_.chance(70)) each_.transfer += time_;  // longer than a piece, so that the pieces wait
+        sink.issue(each_);
+        if (random_.chance(60)) issue(layer, sink);
+      }
+    }
+    if (is_due_) {
+      is_due_ = false;
+      sink.issue(each_);
+    }
+    if (awaited_ >= left_) {
+      return {.kind = LayerWork::Kind::waits,
+              .time = time_,
+              .arithmetic = arithmetic_,
+              .alike = std::min(left_, most_alike_),
+              .in_turn = in_turn_};
     }
     --left_;
+    is_due_ = in_turn_ && awaited_ > 0;
+    if (awaited_ > 0) return {.kind = LayerWork::Kind::computes, .time = time_, .arithmetic = arithmetic_};
     return {.kind = LayerWork::Kind::computes,
             .time = time_,
             .arithmetic = arithmetic_,
             .alike = std::min(left_, most_alike_)};
   }
   void skip_alike(std::int32_t count) override { left_ -= count; }
+  void skip_rounds(std::int32_t count) override {
+    left_ -= count;
+    awaited_ -= count;
+    is_due_ = in_turn_ && awaited_ > 0;
+  }
+  static constexpr std::int32_t kRun = -1;
 
  private:
   void issue(std::int32_t layer, CopySink& sink) {
@@ -302,6 +332,11 @@ class Pieces final : public RandomRule {
   bool arithmetic_ = false;
   int in_flight_ = 0;
   int most_in_flight_ = 0;
+  // The last pieces of the group, each of which waits for a copy like this one:
+  Copy each_{};
+  std::int32_t awaited_ = 0;
+  bool in_turn_ = false;
+  bool is_due_ = false;
 };
 
 /// Some sub-batches attend on the CPU. Beside them blocks of requests may move, and weights may work in layers.
@@ -343,6 +378,7 @@ class Attention final : public RandomRule {
     return set_.work(layer, sub_batch, sink);
   }
   void skip_alike(std::int32_t count) override { set_.skip_alike(count); }
+  void skip_rounds(std::int32_t count) override { set_.skip_rounds(count); }
 
  private:
   void begin() {
@@ -504,6 +540,7 @@ class Recorder final : public LayerRule {
   [[nodiscard]] LayerWork work(std::int32_t layer, std::int32_t sub_batch, CopySink& sink) override {
     const LayerWork work = rule_->work(layer, sub_batch, sink);
     if (work.kind != LayerWork::Kind::waits) calls.push_back({-4, work.kind == LayerWork::Kind::none ? 1 : 0});
+    in_turn_ = work.in_turn;
     return work;
   }
   void skip_alike(std::int32_t count) override {
@@ -511,19 +548,29 @@ class Recorder final : public LayerRule {
     ++skips;
     rule_->skip_alike(count);
   }
+  void skip_rounds(std::int32_t count) override {
+    for (std::int32_t i = 0; i < count; ++i) {
+      for (const Call& call : {Call{-1, Pieces::kRun}, Call{-2, 0}, Call{-4, 0}}) calls.push_back(call);
+    }
+    ++rounds[in_turn_ ? 1 : 0];
+    rule_->skip_rounds(count);
+  }
   [[nodiscard]] LayerRule* get() { return rule_ ? this : nullptr; }
   std::vector<Call> calls{};
-  int skips = 0;  // of equal pieces
+  int skips = 0;                // of equal pieces
+  std::array<int, 2> rounds{};  // of runs, and in turn
 
  private:
   std::unique_ptr<LayerRule> rule_;
   bool recurs_;
+  bool in_turn_ = false;
 };
 
 struct Trace {
   oracle::Result result{};
   std::vector<Recorder::Call> calls{};
   int skips = 0;
+  std::array<int, 2> rounds{};
 };
 
 Trace run_oracle(const Case& c) {
@@ -606,6 +653,7 @@ Trace run_executor(const Case& c, int cut_percent, bool recurs = false) {
   trace.result.uses.push_back(uses_of(executor));
   trace.calls = std::move(rule.calls);
   trace.skips = rule.skips;
+  trace.rounds = rule.rounds;
   return trace;
 }
 
@@ -625,6 +673,7 @@ TEST_P(ExecutorOracle, RandomPipelines_AgreeToTheNanosecond) {
   int shared = 0;
   int left_out = 0;
   int together = 0;
+  std::array<int, 2> rounds{};
   for (int i = 0; i < kCasesPerShard; ++i) {
     const Case c = make_case(static_cast<std::uint64_t>(GetParam() * kCasesPerShard + i) * 1'000'003U);
     const std::string name =
@@ -633,6 +682,7 @@ TEST_P(ExecutorOracle, RandomPipelines_AgreeToTheNanosecond) {
     const Trace uncut = run_executor(c, 0);
     expect_same(uncut, expected, name);
     together += uncut.skips > 0 ? 1 : 0;
+    for (std::size_t kind = 0; kind < rounds.size(); ++kind) rounds[kind] += uncut.rounds[kind] > 0 ? 1 : 0;
     expect_same(run_executor(c, 90), expected, name + ", cut");
     if (c.family == Family::attention) {
       const Trace repeated = run_executor(c, 0, /*recurs=*/true);
@@ -649,6 +699,7 @@ TEST_P(ExecutorOracle, RandomPipelines_AgreeToTheNanosecond) {
   EXPECT_GE(shared, kCasesPerShard / 4);
   EXPECT_GE(left_out, kCasesPerShard / kFamilies / 5);
   EXPECT_GE(together, kCasesPerShard / kFamilies / 5);
+  for (const int of_kind : rounds) EXPECT_GE(of_kind, kCasesPerShard / kFamilies / 10);
   for (std::size_t s = 0; s < stalled.size(); ++s) {
     const double share = static_cast<double>(stalled[s]) / kCasesPerShard;
     RecordProperty("stalled_stream_" + std::to_string(s), std::to_string(share));

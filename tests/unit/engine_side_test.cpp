@@ -255,5 +255,34 @@ TEST(EngineSide, Relay_WhenFitted_ThenOnlyTheDmaIsOnTheLink) {
   EXPECT_EQ(time.transfer, Duration(100'000'000));
 }
 
+// Launches of 1 us, and 1,000 bytes at 25 GB/s in 40 ns. Asked for again, a copy takes as long, and counts again; other
+// numbers of copies or bytes have times of their own.
+TEST(EngineSide, Copy_WhenAskedForAgain_ThenItIsTheSameAndCounts) {
+  GpuProfile profile = gpu();
+  profile.h2d = {BytesPerSecond(10e9), 5e-6};
+  Fitted<CopyModel>& fitted = profile.fitted.copies.emplace_back();
+  fitted.model.mechanism = CopyMechanism::many;
+  fitted.model.launch_seconds = 1e-6;
+  fitted.model.bandwidth = 25e9;
+  fitted.record.ranges = {{"block_bytes", 100.0, 9'000.0}};
+  const EngineSide side = engine(profile);
+  const auto copy = [&](std::int64_t copies, std::int64_t bytes, CopyMechanism mechanism) {
+    return side.copy(Stream::h2d, copies, Bytes(bytes), mechanism);
+  };
+  for (int again = 0; again < 3; ++again) {
+    EXPECT_EQ(copy(2, 2'000, CopyMechanism::many).transfer, Duration(80));
+    EXPECT_EQ(copy(2, 2'000, CopyMechanism::many).launch, Duration(2'000));
+    EXPECT_EQ(copy(4, 2'000, CopyMechanism::many).launch, Duration(4'000));
+    EXPECT_EQ(copy(4, 40'000, CopyMechanism::many).transfer, Duration(1'600));
+    EXPECT_EQ(copy(2, 2'000, CopyMechanism::single).launch, Duration(10'000));
+  }
+  // Three times 2 + 2 + 4 + 4 copies by the fit, of which the last four are of 10,000 bytes.
+  std::vector<RangeUse> uses;
+  side.append_range_uses(uses);
+  ASSERT_EQ(uses.size(), 1U);
+  EXPECT_EQ(uses.front().calls, 36);
+  EXPECT_EQ(uses.front().outside, 12);
+}
+
 }  // namespace
 }  // namespace spillway::hwmodels

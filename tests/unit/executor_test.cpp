@@ -1093,5 +1093,113 @@ TEST(ExecutorWork, PiecesThatAreAlike_AreExecutedTogether) {
   }
 }
 
+/// Four copies, each followed by a piece of work that waits for it.
+class FourRounds final : public LayerRule {
+ public:
+  FourRounds(bool in_turn, bool says_so) : in_turn_(in_turn), says_so_(says_so) {}
+  void at_layer_start(std::int32_t, std::int32_t, CopySink&) override {}
+  void at_copy_done(const Copy&, CopySink&) override { ++arrived_; }
+  [[nodiscard]] bool ready(std::int32_t, std::int32_t) const override { return true; }
+  [[nodiscard]] bool works_in_layers() const override { return true; }
+  [[nodiscard]] LayerWork work(std::int32_t, std::int32_t, CopySink& sink) override {
+    ++asked_;
+    if (done_ == 4) return {};
+    if (issued_ == done_) {
+      Copy next = copy(Stream::h2d, 0, 8, 2);
+      if (!in_turn_) next.alike = 3;
+      issued_ += 1 + next.alike;
+      sink.issue(next);
+    }
+    LayerWork work{.kind = LayerWork::Kind::waits, .time = ns(3), .arithmetic = true, .in_turn = in_turn_};
+    if (arrived_ == done_) {
+      if (says_so_) work.alike = 4 - done_;
+      return work;
+    }
+    ++done_;
+    work.kind = LayerWork::Kind::computes;
+    return work;
+  }
+  void skip_rounds(std::int32_t count) override {
+    arrived_ = done_ += count;
+    if (in_turn_) issued_ = done_;
+  }
+  [[nodiscard]] std::int64_t asked() const { return asked_; }
+
+ private:
+  bool in_turn_;
+  bool says_so_;
+  std::int32_t issued_ = 0;
+  std::int32_t arrived_ = 0;
+  std::int32_t done_ = 0;
+  std::int64_t asked_ = 0;
+};
+
+/// Notes the intervals that it is told of.
+class Intervals final : public CopyObserver {
+ public:
+  void copied(const Copy&, SimTime started, SimTime ended) override { copies.emplace_back(started, ended); }
+  void waited(Wait, SimTime from, SimTime until) override { waits.emplace_back(from, until); }
+  using Interval = std::pair<SimTime, SimTime>;
+  std::vector<Interval> copies{};
+  std::vector<Interval> waits{};
+};
+
+// The layer takes 10. A run of four copies of 2 + 8 starts then: they end at 20, 30, 40 and 50. What starts beside a
+// copy takes 3/2 of its time, so three pieces of 3 take 5, and the last one 3: 20 to 25, 30 to 35, 40 to 45, 50 to 53.
+// The rule is asked at 10, after three rounds, when the last copy has arrived, and at 53; without rounds, twice for
+// each piece and at 53.
+TEST(ExecutorWork, RoundsOfARun_AreExecutedTogether) {
+  const std::vector<SubBatchTimes> times{{.gpu = LayerTimes(ns(10))}};
+  for (const bool says_so : {false, true}) {
+    FourRounds rule(false, says_so);
+    Intervals intervals;
+    Executor executor({.compute = {3, 2}}, &intervals);
+    const IterationPlan plan{1, times, &rule};
+    executor.begin(plan, at(0));
+    EXPECT_EQ(executor.run(plan, kNever).time, at(53));
+    EXPECT_EQ(executor.use(Stream::compute), (StreamUse{ns(28), ns(25), Bytes(0)}));
+    EXPECT_EQ(executor.use(Stream::h2d), (StreamUse{ns(40), ns(10), Bytes(40)}));
+    EXPECT_EQ(executor.issued(Stream::h2d), Bytes(40));
+    EXPECT_EQ(executor.waited()[static_cast<std::size_t>(Wait::layers)], ns(25));
+    EXPECT_EQ(executor.worked_in_layers().all, ns(12));
+    EXPECT_EQ(executor.worked_in_layers().arithmetic, ns(12));
+    EXPECT_EQ(intervals.copies, (std::vector<Intervals::Interval>{
+                                    {at(10), at(20)}, {at(20), at(30)}, {at(30), at(40)}, {at(40), at(50)}}));
+    EXPECT_EQ(intervals.waits, (std::vector<Intervals::Interval>{
+                                   {at(10), at(20)}, {at(25), at(30)}, {at(35), at(40)}, {at(45), at(50)}}));
+    EXPECT_EQ(rule.asked(), says_so ? 4 : 9);
+  }
+}
+
+// The same copies in turn: 10 to 20, the piece beside no copy to 23, the next copy to 33, and so on: 36, 46, 49,
+// 59, 62. The link is idle for 10 at first and for 3 before each further copy. Cut at 33, the second copy has ended.
+TEST(ExecutorWork, RoundsInTurn_AreExecutedTogether) {
+  const std::vector<SubBatchTimes> times{{.gpu = LayerTimes(ns(10))}};
+  for (const bool says_so : {false, true}) {
+    for (const bool cut : {false, true}) {
+      FourRounds rule(true, says_so);
+      Intervals intervals;
+      Executor executor({.compute = {3, 2}}, &intervals);
+      const IterationPlan plan{1, times, &rule};
+      executor.begin(plan, at(0));
+      if (cut) {
+        EXPECT_FALSE(executor.run(plan, at(33)).finished);
+        EXPECT_EQ(executor.use(Stream::h2d).busy, ns(20));
+        EXPECT_EQ(executor.waited()[static_cast<std::size_t>(Wait::layers)], ns(20));
+      }
+      EXPECT_EQ(executor.run(plan, kNever).time, at(62));
+      EXPECT_EQ(executor.use(Stream::compute), (StreamUse{ns(22), ns(40), Bytes(0)}));
+      EXPECT_EQ(executor.use(Stream::h2d), (StreamUse{ns(40), ns(19), Bytes(40)}));
+      EXPECT_EQ(executor.issued(Stream::h2d), Bytes(40));
+      const std::vector<Intervals::Interval> copies{
+          {at(10), at(20)}, {at(23), at(33)}, {at(36), at(46)}, {at(49), at(59)}};
+      EXPECT_EQ(intervals.copies, copies);
+      EXPECT_EQ(intervals.waits, copies);
+      if (cut) continue;
+      EXPECT_EQ(rule.asked(), says_so ? 2 : 9);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace spillway
