@@ -13,6 +13,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "policies/parts/expert_layers.hpp"
@@ -49,9 +50,12 @@ class Fiddler final : public ExpertLayers {
     return round_seconds(token_seconds_ * static_cast<double>(tokens));
   }
   /// Compares whole nanoseconds, so a tie is a tie on every machine.
-  [[nodiscard]] bool copies(std::int64_t tokens) const {
+  [[nodiscard]] bool copies(std::int64_t tokens) {
     if (published_) return kPublishedCpu * static_cast<double>(tokens) >= kPublishedGpu;
-    return time_on_cpu(tokens) > copied_ + round_seconds(experts().gpu_seconds(1, tokens));
+    const auto at = static_cast<std::size_t>(tokens);
+    if (at >= copies_.size()) copies_.resize(at + 1);
+    if (!copies_[at]) copies_[at] = time_on_cpu(tokens) > copied_ + round_seconds(experts().gpu_seconds(1, tokens));
+    return *copies_[at];
   }
 
   void gate(std::int32_t layer, CopySink& sink) override {
@@ -84,8 +88,9 @@ class Fiddler final : public ExpertLayers {
   bool published_;
   bool overlap_;
   double slower_;
-  double token_seconds_ = 0.0;  // of an expert on the CPU
-  Duration copied_{};           // of an expert's copy
+  double token_seconds_ = 0.0;                 // of an expert on the CPU
+  Duration copied_{};                          // of an expert's copy
+  std::vector<std::optional<bool>> copies_{};  // by tokens
 };
 
 PolicyInfo info() {

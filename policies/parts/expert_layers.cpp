@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <limits>
 #include <utility>
 
 #include "policies/parts/layer_figures.hpp"
@@ -179,12 +180,28 @@ std::int64_t ExpertLayers::load(CopySink& sink, std::int64_t experts, std::int64
   const Duration transfer = slower == 1.0 ? time.transfer : round_seconds(to_seconds(time.transfer) * slower);
   const Duration launch = time.launch + more;
   if (run_ && run_->bytes == bytes && run_->launch == launch && run_->transfer == transfer) {
-    ++run_->alike;
+    add_to_run(1, sink);
   } else {
     flush(sink);
     run_ = Copy{.stream = Stream::h2d, .bytes = bytes, .launch = launch, .transfer = transfer, .tag = kLoad};
   }
   return ++loads_;
+}
+
+void ExpertLayers::add_to_run(std::int64_t copies, CopySink& sink) {
+  constexpr std::int64_t kMost = std::numeric_limits<decltype(Copy::alike)>::max();
+  while (copies > 0) {
+    if (run_->alike == kMost) {
+      Copy next = *run_;
+      next.alike = 0;
+      flush(sink);
+      run_ = next;
+      --copies;
+    }
+    const std::int64_t added = std::min(copies, kMost - run_->alike);
+    run_->alike = static_cast<std::int16_t>(run_->alike + added);
+    copies -= added;
+  }
 }
 
 ExpertLayers::OnGpu ExpertLayers::on_gpu(std::int64_t experts, std::int64_t rows) const {
@@ -232,9 +249,8 @@ void ExpertLayers::compute_each(std::span<const ExpertUse> uses, std::int64_t fi
 void ExpertLayers::load_and_compute(CopySink& sink, std::span<const ExpertUse> uses, std::int64_t copies) {
   if (uses.empty()) return;
   const std::int64_t first = load(sink, 1, copies);
-  const auto others = static_cast<std::int32_t>(std::ssize(uses) - 1);
-  run_->alike += others;
-  loads_ += others;
+  add_to_run(std::ssize(uses) - 1, sink);
+  loads_ += std::ssize(uses) - 1;
   compute_each(uses, first);
 }
 

@@ -182,6 +182,8 @@ class ExpertLayers : public LayerPolicy, protected LayerRule {
   void compute_each(std::span<const ExpertUse> uses, std::int64_t first);
   /// Lists a step of the GPU: after the load `ticket`; 0: at once.
   void list(const OnGpu& gpu, std::int64_t ticket);
+  /// So many more copies like those of run_.
+  void add_to_run(std::int64_t copies, CopySink& sink);
   /// What the GPU waits for before `piece`, whose copy has not arrived.
   [[nodiscard]] LayerWork awaited(const Piece& piece) const;
   /// An expert goes back to the host.

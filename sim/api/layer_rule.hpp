@@ -52,8 +52,8 @@ struct Copy {
   Duration launch{};                  // fixed part; a slower link does not stretch it
   Duration transfer{};                // bytes / bandwidth of an idle link, rounded by the copy model
   std::int32_t tag = 0;               // free for the rule
-  std::int32_t owner = kLayerCopies;  // which of several rules issued it; set by the engine
-  std::int32_t alike = 0;             // as many equal copies follow it at once: a run
+  std::int16_t owner = kLayerCopies;  // which of several rules issued it; set by the engine
+  std::int16_t alike = 0;             // as many equal copies follow it at once: a run
   bool operator==(const Copy&) const = default;
 };
 

@@ -542,21 +542,21 @@ bool Executor::work_in_layer(const IterationPlan& plan, SimTime until) {
   }
 }
 
-inline void Executor::compute_quiet_layers(const IterationPlan& plan, Duration every, SimTime until) {
-  if (at_gate_ || copies_ended_ || layer_ >= plan.layers) return;
-  const SimTime first = compute_free_;
+inline bool Executor::compute_quiet_layers(const IterationPlan& plan, Duration every, SimTime until) {
+  if (copies_ended_) return false;
   const SimTime last = earlier(next_copy_event() - Duration(1), until);  // that a layer may start
-  if (last < first + every) return;                                      // no second layer could start
+  if (last < now_) return false;
   const std::int32_t quiet = quiet_layers(plan);
-  if (quiet < 2) return;
+  if (quiet == 0) return false;
   const Duration work = stretched(every);
-  const std::int64_t starts = work > Duration{} ? (last - first) / work + 1 : quiet;
+  const std::int64_t starts = work > Duration{} ? (last - now_) / work + 1 : quiet;
   const auto count = static_cast<std::int32_t>(std::min<std::int64_t>(starts, quiet));
   plan.rule->skip(layer_, count);
-  now_ = first + work * (count - 1);
+  now_ = now_ + work * (count - 1);
   compute_free_ = now_ + work;
   use_of(Stream::compute).busy += work * count;
   layer_ += count;
+  return true;
 }
 
 void Executor::note(std::uint64_t rule, Noted& noted) const {
@@ -622,7 +622,10 @@ RunOutcome Executor::run(const IterationPlan& plan, SimTime until) {
       continue;
     }
     if (recurs && sub_batch_ == 0 && !at_gate_ && layer_ < plan.layers) repeat_layers(plan, until);
-    if (quiet) compute_quiet_layers(plan, first.gpu.at(0), until);
+    if (quiet && !at_gate_ && layer_ < plan.layers) {
+      if (!reach(plan.rule, compute_free_, until)) return {false, until};
+      if (compute_quiet_layers(plan, first.gpu.at(0), until)) continue;
+    }
     const bool reached = layer_ < plan.layers ? reach_layer(plan.rule, until) : reach_after(plan.rule, until);
     if (!reached) return {false, until};
     compute(plan, works_in_layers);

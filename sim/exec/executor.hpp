@@ -104,7 +104,7 @@ class CopyStream {
   /// Of a run, so many copies have ended, at most run(), the last one at `end`. The slowdown stays.
   void complete_of_run(std::int32_t count, SimTime end) {
     free_since_ = end;
-    in_flight_.alike -= count;
+    in_flight_.alike = static_cast<std::int16_t>(in_flight_.alike - count);
     size_ -= count;
     start(end);
   }
@@ -410,8 +410,9 @@ class Executor final : private CopySink {
     sub_batch_ = 0;
     ++layer_;
   }
-  /// Computes layers without any other event, up to the next event; `every`: time of each.
-  void compute_quiet_layers(const IterationPlan& plan, Duration every, SimTime until);
+  /// Where the next layer may start: computes layers without any other event, up to the next event, if there are any;
+  /// `every`: time of each.
+  bool compute_quiet_layers(const IterationPlan& plan, Duration every, SimTime until);
   /// Layers may repeat the one before: they take the same times, and nobody follows each copy.
   [[nodiscard]] bool may_recur(const IterationPlan& plan) const {
     return plan.rule != nullptr && observer_ == nullptr &&

@@ -119,7 +119,7 @@ class RuleSet final : public LayerRule {
     Owned(std::int32_t owner, CopySink& sink) : owner_(owner), sink_(sink) {}
     void issue(const Copy& copy) override {
       Copy owned = copy;
-      owned.owner = owner_;
+      owned.owner = static_cast<std::int16_t>(owner_);
       sink_.issue(owned);
     }
 

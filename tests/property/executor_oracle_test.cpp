@@ -285,7 +285,7 @@ class Pieces final : public RandomRule {
       if (random_.chance(50)) {
         each_ = make(Stream::h2d, layer);
         each_.tag = kRun;
-        if (!in_turn_) each_.alike = left_ - 1;
+        if (!in_turn_) each_.alike = static_cast<std::int16_t>(left_ - 1);
         awaited_ = left_;
         if (random_.chance(70)) each_.transfer += time_;  // longer than a piece, so that the pieces wait
         sink.issue(each_);
