@@ -173,6 +173,14 @@ double ExpertLayers::cpu_seconds(std::int64_t experts, std::int64_t rows) const 
   return std::max(cpu_reading_seconds(experts), 2.0 * real(experts_.gpus) * experts_.parameters * real(rows) / rate);
 }
 
+Duration ExpertLayers::cpu_time(std::int64_t experts, std::int64_t rows) {
+  OnCpu& known = on_cpu_[static_cast<std::size_t>(experts) % on_cpu_.size()];
+  if (known.experts != experts || known.rows != rows) {
+    known = {experts, rows, round_seconds(cpu_seconds(experts, rows))};
+  }
+  return known.time;
+}
+
 std::int64_t ExpertLayers::load(CopySink& sink, std::int64_t experts, std::int64_t copies, Duration more,
                                 double slower) {
   const Bytes bytes = experts_.bytes * experts;

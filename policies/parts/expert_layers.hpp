@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -96,7 +97,7 @@ class ExpertLayers : public LayerPolicy, protected LayerRule {
   void compute_on_cpu_in_turn(std::int64_t experts, Duration time);
   /// The CPU computes them: the hidden states go to the host, the outputs come back.
   void compute_on_cpu(CopySink& sink, std::int64_t experts, std::int64_t rows) {
-    if (experts > 0) call_cpu(sink, experts, round_seconds(cpu_seconds(experts, rows)), true);
+    if (experts > 0) call_cpu(sink, experts, cpu_time(experts, rows), true);
   }
   /// The same of experts > 0 in a time that the policy states.
   void compute_on_cpu_for(CopySink& sink, std::int64_t experts, Duration time) { call_cpu(sink, experts, time, true); }
@@ -196,6 +197,13 @@ class ExpertLayers : public LayerPolicy, protected LayerRule {
   }
   [[nodiscard]] OnGpu keep_one_on_gpu(std::int64_t rows);
   static constexpr std::int64_t kMostKept = 4096;  // rows
+  /// cpu_seconds() of experts > 0, kept where it was asked for lately. Amortised O(1).
+  [[nodiscard]] Duration cpu_time(std::int64_t experts, std::int64_t rows);
+  struct OnCpu {
+    std::int64_t experts = 0;  // 0: unknown
+    std::int64_t rows = 0;
+    Duration time{};
+  };
 
   struct CpuCall {
     bool sends = true;
@@ -212,6 +220,7 @@ class ExpertLayers : public LayerPolicy, protected LayerRule {
   std::vector<std::int32_t> number_of_;  // of each layer of the model, among those with experts; -1: it has none
   bool entered_ = false;                 // the gate of the layer has opened
   std::vector<OnGpu> one_on_gpu_;        // by rows
+  std::array<OnCpu, 16> on_cpu_{};       // by experts, modulo its size
   std::vector<Piece> pieces_;            // of the layer
   std::size_t next_ = 0;
   std::deque<Turn> turns_;  // of those from `next_` on

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <span>
 #include <utility>
@@ -36,61 +37,67 @@ class ExpertSlots {
   /// `experts`: of the layer. `resident`: those that are there at the start, the first one leaves first.
   ExpertSlots(std::int32_t experts, std::span<const std::int32_t> resident)
       : slots_(static_cast<std::int32_t>(resident.size())),
-        held_(static_cast<std::size_t>(experts), 0),
-        order_(resident.size() + held_.size()) {
+        last_use_(static_cast<std::size_t>(experts), kAway),
+        uses_(2 * (resident.size() + last_use_.size())) {
     for (const std::int32_t expert : resident) append(expert);
   }
 
   [[nodiscard]] std::int32_t slots() const { return slots_; }
   /// O(1).
-  [[nodiscard]] bool holds(std::int32_t expert) const { return held_[at(expert)] != 0; }
-  /// Those of `used` that are resident are used now, in this order. O(slots + used), without a branch for each.
+  [[nodiscard]] bool holds(std::int32_t expert) const { return last_use_[at(expert)] != kAway; }
+  /// Those of `used` that are resident are used now, in this order. Each is an expert of its own. Amortised O(used),
+  /// without a branch for each.
   void touch(std::span<const ExpertUse> used) {
-    constexpr std::uint8_t kUsed = 2;
-    for (const ExpertUse& use : used) held_[at(use.expert)] *= kUsed;
-    std::uint16_t* const order = order_.data();
-    std::size_t end = 0;
-    for (std::size_t i = first_; i < end_; ++i) {
-      const std::uint16_t expert = order[i];
-      order[end] = expert;
-      end += static_cast<std::size_t>(held_[expert] != kUsed);
-    }
+    if (end_ + used.size() > uses_.size()) forget();
     for (const ExpertUse& use : used) {
-      std::uint8_t& held = held_[at(use.expert)];
-      order[end] = static_cast<std::uint16_t>(use.expert);
-      end += static_cast<std::size_t>(held != 0);
-      held = static_cast<std::uint8_t>(held != 0);
+      std::uint32_t& last = last_use_[at(use.expert)];
+      const bool held = last != kAway;
+      uses_[end_] = static_cast<std::uint16_t>(use.expert);
+      last = held ? static_cast<std::uint32_t>(end_) : kAway;
+      end_ += static_cast<std::size_t>(held);
     }
-    first_ = 0;
-    end_ = end;
   }
   /// `expert`, which is not resident, takes the slot of the least recently used one, which is returned. Needs a slot.
   /// Amortised O(1).
   std::int32_t replace(std::int32_t expert) {
-    const std::int32_t left = order_[first_++];
-    held_[at(left)] = 0;
-    if (end_ == order_.size()) touch({});  // moves all to the front
+    while (last_use_[uses_[first_]] != first_) ++first_;
+    const std::int32_t left = uses_[first_++];
+    last_use_[at(left)] = kAway;
+    if (end_ == uses_.size()) forget();
     append(expert);
     return left;
   }
 
  private:
+  static constexpr std::uint32_t kAway = std::numeric_limits<std::uint32_t>::max();
   static std::size_t at(std::int32_t expert) { return static_cast<std::size_t>(expert); }
   void append(std::int32_t expert) {
-    order_[end_++] = static_cast<std::uint16_t>(expert);
-    held_[at(expert)] = 1;
+    last_use_[at(expert)] = static_cast<std::uint32_t>(end_);
+    uses_[end_++] = static_cast<std::uint16_t>(expert);
+  }
+  /// Of each resident expert, only the last use counts.
+  void forget() {
+    std::size_t end = 0;
+    for (std::size_t use = first_; use < end_; ++use) {
+      const std::uint16_t expert = uses_[use];
+      if (last_use_[expert] != use) continue;
+      last_use_[expert] = static_cast<std::uint32_t>(end);
+      uses_[end++] = expert;
+    }
+    first_ = 0;
+    end_ = end;
   }
 
   std::int32_t slots_;
-  std::vector<std::uint8_t> held_;    // by expert: 0 or 1
-  std::vector<std::uint16_t> order_;  // of use, from first_ to end_
+  std::vector<std::uint32_t> last_use_;  // by expert, in uses_; kAway: it is not resident
+  std::vector<std::uint16_t> uses_;      // from first_ to end_, the oldest first
   std::size_t first_ = 0;
   std::size_t end_ = 0;
 };
 
 /// The slots of all layers. With a measured hit curve, the curve says which experts in use are there, whatever was
-/// loaded before. add() takes O(experts), touch() and split() O(slots + used), any other call O(1); with a curve, the
-/// first call of a layer in an iteration takes O(experts), later ones O(log slots) for each expert.
+/// loaded before. add() takes O(experts), touch() and split() O(used), any other call O(1), all amortised; with a
+/// curve, the first call of a layer in an iteration takes O(experts), later ones O(log slots) for each expert.
 class LayerSlots {
  public:
   /// `experts`: of each layer.

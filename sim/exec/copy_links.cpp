@@ -84,7 +84,9 @@ CopyLinks::Demands CopyLinks::demands_of(const TransferSizes& transfers) {
 
 void CopyLinks::expect_on_shared(const Copy& copy) {
   const auto lane = static_cast<std::size_t>(copy.stream) - static_cast<std::size_t>(Stream::h2d);
-  if (lane >= kLinks || rate_of(copy) <= most_[lane]) return;
+  if (lane >= kLinks) return;
+  const TransferSize size{copy.bytes, copy.transfer};
+  if (std::exchange(expected_[lane], size) == size || rate_of(copy) <= most_[lane]) return;
   most_[lane] = rate_of(copy);
   const auto routes = std::as_const(route_).all();
   std::vector<double> wanted(shared_.size());
@@ -103,9 +105,13 @@ const Slowdowns& CopyLinks::alone_on_shared(const Transfers& transfers) {
   const auto transferring = std::ranges::count_if(transfers, [](const Copy* copy) { return copy != nullptr; });
   if (transferring == 0 || (transferring == 1 && free_alone())) return kUnslowed;
   const TransferSizes asked = sizes_of(transfers);
-  const auto known = std::ranges::find(known_, asked, &Known::asked);
-  if (known != known_.end()) return known->slowdowns;
-  const Known now{asked, fill(demands_of(asked))};
+  // Sets that differ have other sums, as a rule, so one comparison each will do.
+  std::int64_t sum = 0;
+  for (const TransferSize& size : asked) sum = 3 * sum + size.bytes.count() + size.transfer.count();
+  for (const Known& known : known_) {
+    if (known.sum == sum && known.asked == asked) return known.slowdowns;
+  }
+  const Known now{sum, asked, fill(demands_of(asked))};
   if (known_.size() < kMostKnown) return known_.emplace_back(now).slowdowns;
   Known& oldest = known_[std::exchange(oldest_, (oldest_ + 1) % kMostKnown)];
   oldest = now;

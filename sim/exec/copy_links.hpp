@@ -125,10 +125,12 @@ class CopyLinks {
   Slowdowns lone_{};                   // without shared links, of one direction while the other rests
   Slowdowns duplexed_{};               // and of both
   std::array<double, kLinks> most_{};  // bytes/s of the fastest copy expected
+  TransferSizes expected_{};           // the last one
   bool contended_ = false;
   bool fits_alone_ = true;  // on every shared link, the fastest copy of any one stream
   /// Answers: copies of layers take turns with nothing, or with copies that return.
   struct Known {
+    std::int64_t sum = 0;  // of what was asked
     TransferSizes asked{};
     Slowdowns slowdowns{};
   };
