@@ -53,9 +53,10 @@ class Fiddler final : public ExpertLayers {
   [[nodiscard]] bool copies(std::int64_t tokens) {
     if (published_) return kPublishedCpu * static_cast<double>(tokens) >= kPublishedGpu;
     const auto at = static_cast<std::size_t>(tokens);
-    if (at >= copies_.size()) copies_.resize(at + 1);
-    if (!copies_[at]) copies_[at] = time_on_cpu(tokens) > copied_ + round_seconds(experts().gpu_seconds(1, tokens));
-    return *copies_[at];
+    if (at >= is_copied_.size()) is_copied_.resize(at + 1);
+    if (!is_copied_[at])
+      is_copied_[at] = time_on_cpu(tokens) > copied_ + round_seconds(experts().gpu_seconds(1, tokens));
+    return *is_copied_[at];
   }
 
   void gate(std::int32_t layer, CopySink& sink) override {
@@ -88,9 +89,9 @@ class Fiddler final : public ExpertLayers {
   bool published_;
   bool overlap_;
   double slower_;
-  double token_seconds_ = 0.0;                 // of an expert on the CPU
-  Duration copied_{};                          // of an expert's copy
-  std::vector<std::optional<bool>> copies_{};  // by tokens
+  double token_seconds_ = 0.0;                    // of an expert on the CPU
+  Duration copied_{};                             // of an expert's copy
+  std::vector<std::optional<bool>> is_copied_{};  // by tokens
 };
 
 PolicyInfo info() {

@@ -111,7 +111,7 @@ class MixtralOffloading final : public ExpertLayers {
     return std::ranges::binary_search(used, expert, {}, &ExpertUse::expert);
   }
 
-  /// One load at a time: what has not started can be dropped.
+  /// One load ahead at a time: what has not started can be dropped.
   void start_next(CopySink& sink) {
     if (queue_.empty() || loads() > arrived()) return;
     Ahead next = queue_.front();

@@ -175,7 +175,6 @@ class MoeInfinity final : public ExpertLayers {
     counts_.loaded += std::ssize(missing_) + (coming ? 1 : 0);
     if (coming) {
       ++counts_.late;
-      if (published_) uses_[at({layer, coming->expert})] = 1;
       compute(1, coming->tokens, arrived() + 1);
     }
     counts_.demanded += experts().bytes * std::ssize(missing_);
@@ -275,7 +274,7 @@ class MoeInfinity final : public ExpertLayers {
   std::int32_t layers_;
   std::int64_t free_;                  // slots
   std::vector<std::uint8_t> present_;  // 0 or 1
-  std::vector<std::int64_t> uses_;     // of each expert since it was loaded
+  std::vector<std::int64_t> uses_;     // with variant=published: of each expert since it was loaded
   std::set<Used> by_use_{};            // with variant=published: those that are there, the first one leaves first
   std::vector<double> shares_;         // of the iteration's tokens, by kind of request
   std::vector<double> popularity_{};   // popularity_in() of each kind, by layer and expert

@@ -18,11 +18,11 @@ constexpr const char* kPageable = "policy.pageable";
 constexpr const char* kSync = "policy.sync";
 constexpr const char* kCpuStart = "policy.cpu_start";
 
-/// Of calls that issue none.
+/// For calls that must not issue a copy.
 class NoCopies final : public CopySink {
  public:
   void issue(const Copy& /*copy*/) override {
-    throw InvariantError("a policy loads experts while those of a gate are on their way");
+    throw InvariantError("a policy loads experts where those of a gate have arrived in rounds");
   }
 };
 
@@ -257,15 +257,26 @@ void ExpertLayers::compute_each(std::span<const ExpertUse> uses, std::int64_t fi
 void ExpertLayers::load_and_compute(CopySink& sink, std::span<const ExpertUse> uses, std::int64_t copies) {
   if (uses.empty()) return;
   const std::int64_t first = load(sink, 1, copies);
-  add_to_run(std::ssize(uses) - 1, sink);
-  loads_ += std::ssize(uses) - 1;
+  const std::int64_t others = std::ssize(uses) - 1;
+  add_to_run(others, sink);
+  count_copies(others, 1, copies);
+  loads_ += others;
   compute_each(uses, first);
 }
 
+void ExpertLayers::count_copies(std::int64_t loads, std::int64_t experts, std::int64_t copies) const {
+  if (loads == 0) return;
+  static_cast<void>(model_.copy(Stream::h2d, copies * loads, experts_.bytes * (experts * loads), CopyMechanism::many));
+}
+
 void ExpertLayers::load_and_compute(std::int64_t experts, std::int64_t rows, std::int64_t copies, double slower) {
-  const OnGpu gpu = experts == 1 ? one_on_gpu(rows) : on_gpu(experts, rows);
-  const Turn turn{.load = experts, .copies = copies, .slower = slower};
-  if (!pieces_.empty() && pieces_.back().has_turn && pieces_.back().gpu == gpu && turns_.back() == turn) {
+  take_turn(experts == 1 ? one_on_gpu(rows) : on_gpu(experts, rows),
+            {.load = experts, .copies = copies, .slower = slower});
+}
+
+void ExpertLayers::take_turn(const OnGpu& gpu, const Turn& turn) {
+  const bool follows = !turn.out && !pieces_.empty() && pieces_.back().has_turn;
+  if (follows && pieces_.back().gpu == gpu && turns_.back() == turn) {
     ++pieces_.back().alike;
     return;
   }
@@ -423,6 +434,7 @@ void ExpertLayers::skip_rounds(std::int32_t count) {
   arrived_ += count;
   if (piece.has_turn) {
     loads_ += count - 1;
+    count_copies(count - 1, turns_.front().load, turns_.front().copies);
     turns_.front().issued = false;
     if (piece.alike < count) turns_.pop_front();
   } else {
@@ -433,6 +445,7 @@ void ExpertLayers::skip_rounds(std::int32_t count) {
   if (piece.alike < 0) ++next_;
   NoCopies none;
   loaded(none);
+  flush(none);
 }
 
 void ExpertLayers::copied(const Copy& copy, SimTime started, SimTime ended) {

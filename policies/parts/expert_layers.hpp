@@ -10,6 +10,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "sim/api/figure.hpp"
@@ -70,8 +71,8 @@ class ExpertLayers : public LayerPolicy, protected LayerRule {
 
   /// The router of `layer`, counted among those with experts, has chosen.
   virtual void gate(std::int32_t layer, CopySink& sink) = 0;
-  /// Loads have arrived: arrived() says up to which ticket. While others of a gate are still to come, several may be
-  /// told at once, and none may be issued then.
+  /// Loads have arrived: arrived() says up to which ticket. Several may be told at once. While others of a gate are
+  /// still to come, and of turns, no load may be issued.
   virtual void loaded(CopySink& /*sink*/) {}
   /// The work of a layer has ended.
   virtual void leave(std::int32_t /*layer*/, CopySink& /*sink*/) {}
@@ -86,12 +87,12 @@ class ExpertLayers : public LayerPolicy, protected LayerRule {
   void compute(std::span<const ExpertUse> uses) { compute_each(uses, 0); }
   /// Each is loaded by itself, as load() of one with so many copies, and computed when it has arrived.
   void load_and_compute(CopySink& sink, std::span<const ExpertUse> uses, std::int64_t copies);
-  /// As one step after what was listed before: the copy, then the GPU computes them. Nothing goes on beside it.
+  /// experts > 0. As one step after what was listed before: the copy, then the GPU computes them. Nothing goes on
+  /// beside it.
   void load_and_compute(std::int64_t experts, std::int64_t rows, std::int64_t copies, double slower = 1.0);
   /// The same of one expert whose slot another one leaves: that goes back to the host before the GPU computes.
   void swap_and_compute(std::int64_t rows, std::int64_t copies) {
-    load_and_compute(1, rows, copies);
-    turns_.back().out = true;
+    take_turn(one_on_gpu(rows), {.load = 1, .copies = copies, .out = true});
   }
   /// Likewise the CPU, experts > 0 in `time`.
   void compute_on_cpu_in_turn(std::int64_t experts, Duration time);
@@ -118,7 +119,7 @@ class ExpertLayers : public LayerPolicy, protected LayerRule {
 
   [[nodiscard]] const ExpertDeployment& experts() const { return experts_; }
   [[nodiscard]] ExpertActivation& activation() const { return *experts_.activation; }
-  /// Loads that were issued; their tickets are 1 to loads().
+  /// Loads that were issued, or will be when the call of the rule ends; their tickets are 1 to loads().
   [[nodiscard]] std::int64_t loads() const { return loads_; }
   [[nodiscard]] std::int64_t arrived() const { return arrived_; }
   [[nodiscard]] const ExpertCpu& cpu() const { return cpu_; }
@@ -175,7 +176,7 @@ class ExpertLayers : public LayerPolicy, protected LayerRule {
     bool operator==(const Turn&) const = default;
   };
   void call_cpu(CopySink& sink, std::int64_t experts, Duration time, bool sends);
-  /// Issues the loads of this call of the rule that have not been. They were held back to become one run.
+  /// Issues the loads that this call of the rule has held back, to become one run.
   void flush(CopySink& sink) {
     if (run_) sink.issue(*std::exchange(run_, std::nullopt));
   }
@@ -183,6 +184,11 @@ class ExpertLayers : public LayerPolicy, protected LayerRule {
   void compute_each(std::span<const ExpertUse> uses, std::int64_t first);
   /// Lists a step of the GPU: after the load `ticket`; 0: at once.
   void list(const OnGpu& gpu, std::int64_t ticket);
+  /// Lists a step with its turn.
+  void take_turn(const OnGpu& gpu, const Turn& turn);
+  /// So many loads that load() was not called for count in the model's range_uses(), too. One of `copies` times as many
+  /// copies has blocks of the same size.
+  void count_copies(std::int64_t loads, std::int64_t experts, std::int64_t copies) const;
   /// So many more copies like those of run_.
   void add_to_run(std::int64_t copies, CopySink& sink);
   /// What the GPU waits for before `piece`, whose copy has not arrived.

@@ -18,6 +18,17 @@ class Starting final : public CopySink {
   Executor& executor_;
 };
 
+/// Tells the instance's observer alone.
+class Telling final : public CopyObserver {
+ public:
+  explicit Telling(InstanceObserver& observer) : observer_(observer) {}
+  void copied(const Copy& copy, SimTime started, SimTime ended) override { observer_.copied(copy, started, ended); }
+  void waited(Wait what, SimTime from, SimTime until) override { observer_.waited(what, from, until); }
+
+ private:
+  InstanceObserver& observer_;
+};
+
 Resource link_of(Stream stream) {
   if (stream == Stream::h2d) return Resource::h2d;
   return stream == Stream::d2h ? Resource::d2h : Resource::peer;
@@ -42,6 +53,11 @@ Executor IterationRunner::make_executor() {
   const CopySharing sharing = model_.copy_sharing();
   return {CopyLinks(sharing, surroundings_.route, surroundings_.links), sharing.compute,
           layers_ != nullptr || observer_ != nullptr ? this : nullptr, surroundings_.others_copy};
+}
+
+void IterationRunner::went_round(const CopyRounds& rounds) {
+  // The policy knows: its rule has skipped them.
+  if (observer_ != nullptr) Telling(*observer_).went_round(rounds);
 }
 
 void IterationRunner::stream_layers(const Policy& policy) {

@@ -236,9 +236,7 @@ class IterationRunner final : private CopyObserver {
     if (observer_ != nullptr) observer_->copied(copy, started, ended);  // first: the usual one is a tail call
     if (policy != nullptr) policy->copied(copy, started, ended);
   }
-  void went_round(const CopyRounds& rounds) override {
-    if (observer_ != nullptr) CopyObserver::went_round(rounds);
-  }
+  void went_round(const CopyRounds& rounds) override;
   void waited(Wait what, SimTime from, SimTime until) override {
     if (observer_ != nullptr) observer_->waited(what, from, until);
   }

@@ -95,6 +95,15 @@ inline Duration CopyStream::slowed(Duration transfer) const {
   return slowdown_.none() ? transfer : scale_up(transfer, slowdown_.num, slowdown_.den);
 }
 
+Duration CopyStream::each() const { return in_flight_.launch + slowed(in_flight_.transfer); }
+
+void CopyStream::complete_of_run(std::int32_t count, SimTime end) {
+  free_since_ = end;
+  in_flight_.alike = static_cast<std::int16_t>(in_flight_.alike - count);
+  size_ -= count;
+  start(end);
+}
+
 inline void CopyStream::time_rest() {
   Duration transfer = transfer_left_;
   if (!slowdown_.none()) {
@@ -204,14 +213,14 @@ void Executor::issue(const Copy& copy) {
     if (for_requests_ == 0) for_requests_since_ = now_;
     for_requests_ += copies;
   }
-  const bool known = !shares_host_link_only();
+  const bool shared_before = !shares_host_link_only();
   if (!others_copy_) links_.expect(copy);
   stream.issue(copy, now_);
   if (!starts || at >= links_.streams()) return;
   // Copies that share nothing but the host link can wait for others of this instant.
   shares_due_ = shares_host_link_only();
   if (shares_due_) return;
-  if (known && launches_known_ && copy.launch > Duration{}) {
+  if (shared_before && launches_known_ && copy.launch > Duration{}) {
     launch_at_ = earlier(launch_at_, stream.launched());  // until then it takes no share
   } else {
     share_links();
@@ -448,9 +457,9 @@ inline void Executor::compute(const IterationPlan& plan, bool works_in_layers) {
 void Executor::go_round(const IterationPlan& plan, const LayerWork& work, SimTime until) {
   CopyStream& copies = copies_[lane(Stream::h2d)];
   // Nothing else copies, so nothing changes how long the copies take, and nothing else happens.
-  const bool slowed_alike = shares_host_link_only() ? !duplexed_ : !others_copy_ && !slowed_ && links_.free_alone();
+  const bool keeps_slowdown = shares_host_link_only() ? !duplexed_ : !others_copy_ && !slowed_ && links_.free_alone();
   const bool alone = !copies_ended_ && copies.busy() && copies.size() == copies_under_way_;
-  if (!slowed_alike || !alone || (work.in_turn ? copies.size() > 1 : copies.run() == 0)) return;
+  if (!keeps_slowdown || !alone || (work.in_turn ? copies.size() > 1 : copies.run() == 0)) return;
   const Duration each = copies.each();
   const Duration time = work.in_turn ? work.time : stretched(work.time);
   const Duration period = work.in_turn ? each + time : each;

@@ -100,14 +100,9 @@ class CopyStream {
   /// How many of a run follow the copy in flight.
   [[nodiscard]] std::int32_t run() const { return busy() ? in_flight_.alike : 0; }
   /// How long a copy like the one in flight takes while the slowdown stays.
-  [[nodiscard]] Duration each() const { return in_flight_.launch + slowed(in_flight_.transfer); }
+  [[nodiscard]] Duration each() const;
   /// Of a run, so many copies have ended, at most run(), the last one at `end`. The slowdown stays.
-  void complete_of_run(std::int32_t count, SimTime end) {
-    free_since_ = end;
-    in_flight_.alike = static_cast<std::int16_t>(in_flight_.alike - count);
-    size_ -= count;
-    start(end);
-  }
+  void complete_of_run(std::int32_t count, SimTime end);
   /// The copy in flight, which nothing follows, and others after it have ended, the last one at `end`.
   void complete_last(SimTime end) {
     free_since_ = end;
@@ -227,8 +222,8 @@ struct RunOutcome {
 /// Layers that repeat the one before (LayerRule::recurs) to the nanosecond are not executed one by one.
 ///
 /// O(steps + copies) per iteration, those of repeated layers left out, O(copies) where the rule reports quiet layers.
-/// O(sub-batches) without a rule and
-/// times per layer, and with no copy in flight that slows compute down. Allocates only when a queue outgrows its
+/// Pieces that are alike count once, as long as no copy ends, and so do rounds. O(sub-batches) without a rule and times
+/// per layer, and with no copy in flight that slows compute down. Allocates only when a queue outgrows its
 /// buffer. Throws InvariantError when a step waits with no copy in flight, and when a rule issues copies
 /// that take no time for ever.
 class Executor final : private CopySink {
@@ -410,8 +405,8 @@ class Executor final : private CopySink {
     sub_batch_ = 0;
     ++layer_;
   }
-  /// Where the next layer may start: computes layers without any other event, up to the next event, if there are any;
-  /// `every`: time of each.
+  /// Where the next layer may start: computes layers without any other event, up to the next event; `every`: time of
+  /// each. Returns whether there were any.
   bool compute_quiet_layers(const IterationPlan& plan, Duration every, SimTime until);
   /// Layers may repeat the one before: they take the same times, and nobody follows each copy.
   [[nodiscard]] bool may_recur(const IterationPlan& plan) const {

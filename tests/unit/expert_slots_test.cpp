@@ -13,6 +13,7 @@ namespace {
 
 std::vector<ExpertUse> uses(const std::vector<std::int32_t>& experts) {
   std::vector<ExpertUse> uses;
+  uses.reserve(experts.size());
   for (const std::int32_t expert : experts) uses.push_back({expert, 1});
   return uses;
 }
@@ -46,6 +47,7 @@ TEST(ExpertSlots, AgreeWithAList) {
     for (int step = 0; step < 50; ++step) {
       if (below(3) == 0) {
         std::vector<std::int32_t> used;
+        used.reserve(all.size());
         for (const std::int32_t e : all) {
           if (below(2) == 0) used.push_back(e);
         }
