@@ -102,8 +102,8 @@ struct LayerReport {
 
 /// Contract
 ///  * The engine calls `capacity` before every decision, repeated decisions of one instant included, over a current
-///    View. It calls `split`, then `begin`, before every iteration, `copied` after every copy, and `iteration_ended`
-///    after every iteration.
+///    View. It calls `split`, then `begin`, before every iteration, `copied` after every copy but those of
+///    rounds that the rule skips, and `iteration_ended` after every iteration.
 ///  * The rule that `begin` returns may go on copying between iterations and must stay valid until the next `begin`.
 ///    The links are not its own: blocks that requests swap, load or store may stand before its copies.
 ///  * Only `copied` is told times, and they serve figures alone. View::waiting_since is for deadlines.

@@ -57,7 +57,8 @@ struct Copy {
   bool operator==(const Copy&) const = default;
 };
 
-/// Takes the copies that a rule wants to start. A copy joins the end of its stream's FIFO at once.
+/// Takes the copies that a rule wants to start. A copy joins the end of its stream's FIFO at once, and so does its run:
+/// at_copy_done is called for each, with as many `alike` as are left. Only a rule that works in layers issues runs.
 class CopySink {
  public:
   virtual ~CopySink() = default;
@@ -76,9 +77,9 @@ struct LayerWork {
   bool arithmetic = false;  // likewise: bound by arithmetic, not by memory
   /// computes: as many further calls would return this piece again and issue no copy, as long as no copy ends.
   /// waits: as many rounds, in each of which a copy from the host ends, and such a piece is computed. The copies are
-  /// the next ones of the run in flight; with `in_turn` each is equal to the one in flight and is issued when the piece
-  /// before has been computed. No call issues another copy, as long as no other copy ends.
-  /// Above 0 only from rules that implement skip_alike and skip_rounds.
+  /// the next ones of the run in flight, whose last one is in no round; with `in_turn` each is equal to the one in
+  /// flight and is issued when the piece before has been computed. No call issues another copy, as long as no other
+  /// copy ends. Above 0 only from rules that implement skip_alike and skip_rounds.
   std::int32_t alike = 0;
   bool in_turn = false;
   Wait wait = Wait::layers;  // waits: for copies of the rule, or for something else
@@ -118,7 +119,8 @@ struct LayerWork {
 ///    work that it returned has ended, and while it waits after the last at_copy_done of an instant, until it returns
 ///    `none`. Copies issued in it start no earlier than this instant. Only then does the next layer start. For `count`
 ///    of the pieces that it said are alike, `skip_alike(count)` may replace the calls and must have the same effect.
-///    So may `skip_rounds(count)` for rounds, and then LayerPolicy::copied is not called either.
+///    So may `skip_rounds(count)` for rounds, at_copy_done and at_copies_done included. LayerPolicy::copied is not
+///    called for their copies.
 ///  * Several rules may share the streams: weights, KV slots, the blocks that requests swap. A rule hears only of its
 ///    own copies, which may queue behind those of others, and a step computes when every rule is ready.
 ///  * A rule that leaves a step waiting with no copy in flight deadlocks. The executor reports a broken invariant.
