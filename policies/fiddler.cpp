@@ -54,8 +54,9 @@ class Fiddler final : public ExpertLayers {
     if (published_) return kPublishedCpu * static_cast<double>(tokens) >= kPublishedGpu;
     const auto at = static_cast<std::size_t>(tokens);
     if (at >= is_copied_.size()) is_copied_.resize(at + 1);
-    if (!is_copied_[at])
+    if (!is_copied_[at]) {
       is_copied_[at] = time_on_cpu(tokens) > copied_ + round_seconds(experts().gpu_seconds(1, tokens));
+    }
     return *is_copied_[at];
   }
 

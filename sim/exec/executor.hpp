@@ -174,11 +174,11 @@ struct CopyRounds {
   std::int32_t count = 0;
   Wait what = Wait::layers;
   SimTime started{};  // of the first copy
-  SimTime waited{};   // since when, for it
-  SimTime ended{};
+  SimTime waited{};   // since when compute waited for it
+  SimTime ended{};    // likewise
   Duration period{};  // from one end to the next
-  Duration each{};    // of a copy after the first one
-  Duration wait{};    // for it
+  Duration each{};    // how long each further copy takes
+  Duration wait{};    // how long compute waits for it
 };
 
 /// Is told of every copy that has ended, before the rule is, and of every wait of the compute stream for a copy. What
@@ -340,7 +340,7 @@ class Executor final : private CopySink {
   void share_links() {
     if (!shares_host_link_only()) {
       if (slowed_ || copies_under_way_ > 1 || others_copy_ || !links_.free_alone()) return update_shares();
-      launch_at_ = kNever;  // of a copy that is alone
+      launch_at_ = kNever;  // the end of its launch changes nothing: no other copy is there
       launches_known_ = false;
       return;
     }
@@ -349,8 +349,8 @@ class Executor final : private CopySink {
     if (both == duplexed_ || copies_end_now()) return;
     set_duplexed(both);
   }
-  /// The same when a copy has ended on `stream` and the next one may have started. Where nothing was slowed down,
-  /// nothing is with one copy less.
+  /// The same when a copy has ended on `stream` and the next one may have started. With one copy less, nothing is
+  /// slowed down that was not before.
   void share_ended(const CopyStream& stream) {
     const bool takes_share = stream.busy() && stream.launched() <= now_;
     if (shares_host_link_only() || slowed_ || others_copy_ || copies_under_way_ <= 1 || takes_share) {
