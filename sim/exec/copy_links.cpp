@@ -67,7 +67,7 @@ void CopyLinks::set_traffic(std::vector<double> shares) {
 }
 
 void CopyLinks::fill_own() {
-  known_.clear();
+  answers_.clear();
   own_idle_ = traffic_.empty() && duplex_[0] == 1.0 && duplex_[1] == 1.0;
   // At one byte per second no shared link matters.
   lone_ = {fill({{1.0, -1.0, -1.0, -1.0, -1.0}})[0], fill({{-1.0, 1.0, -1.0, -1.0, -1.0}})[1]};
@@ -108,12 +108,12 @@ const Slowdowns& CopyLinks::alone_on_shared(const Transfers& transfers) {
   // Sets that differ have other sums, as a rule, so one comparison each will do.
   std::int64_t sum = 0;
   for (const TransferSize& size : asked) sum = 3 * sum + size.bytes.count() + size.transfer.count();
-  for (const Known& known : known_) {
-    if (known.sum == sum && known.asked == asked) return known.slowdowns;
+  for (const Answer& answer : answers_) {
+    if (answer.sum == sum && answer.asked == asked) return answer.slowdowns;
   }
-  const Known now{sum, asked, fill(demands_of(asked))};
-  if (known_.size() < kMostKnown) return known_.emplace_back(now).slowdowns;
-  Known& oldest = known_[std::exchange(oldest_, (oldest_ + 1) % kMostKnown)];
+  const Answer now{sum, asked, fill(demands_of(asked))};
+  if (answers_.size() < kMostAnswers) return answers_.emplace_back(now).slowdowns;
+  Answer& oldest = answers_[std::exchange(oldest_, (oldest_ + 1) % kMostAnswers)];
   oldest = now;
   return oldest.slowdowns;
 }

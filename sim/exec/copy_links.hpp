@@ -90,6 +90,7 @@ class CopyLinks {
   [[nodiscard]] std::size_t streams() const { return streams_; }
   /// How much the two directions of the host link slow each other down: `both` transfer, or one.
   [[nodiscard]] const Slowdowns& on_host_link(bool both) const { return both ? duplexed_ : lone_; }
+  /// Every copy at the speed that it has alone on idle links.
   static constexpr Slowdowns kUnslowed{};
   /// How much the transfers, all expected, slow each other down when no other instance copies. Once links are
   /// contended: kUnslowed itself if nothing transfers, or one copy that nothing slows down when it is alone. Valid
@@ -115,7 +116,7 @@ class CopyLinks {
   void expect_on_shared(const Copy& copy);
 
   CopyRoute route_{};
-  std::size_t streams_;
+  std::size_t streams_;  // see streams()
   bool shares_ = false;  // it crosses shared links
   std::span<const BytesPerSecond> shared_{};
   std::array<double, 2> duplex_{1.0, 1.0};  // capacity of the caps
@@ -128,14 +129,15 @@ class CopyLinks {
   TransferSizes expected_{};           // the last one
   bool contended_ = false;
   bool fits_alone_ = true;  // on every shared link, the fastest copy of any one stream
-  /// Answers: copies of layers take turns with nothing, or with copies that return.
-  struct Known {
+  /// The slowdowns of one set of transfers. They are kept: copies of layers take turns with nothing, or with copies
+  /// that return.
+  struct Answer {
     std::int64_t sum = 0;  // of what was asked
     TransferSizes asked{};
     Slowdowns slowdowns{};
   };
-  static constexpr std::size_t kMostKnown = 16;
-  std::vector<Known> known_;  // the first ones, then in place of the oldest
+  static constexpr std::size_t kMostAnswers = 16;
+  std::vector<Answer> answers_;  // the first ones, then in place of the oldest
   std::size_t oldest_ = 0;
 };
 
