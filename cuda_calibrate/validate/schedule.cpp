@@ -261,6 +261,7 @@ class Recorder final : public LayerRule, public CopySink {
   void issue(const Copy& copy) override {
     // Attention is recorded with the computing that it follows.
     if (copy.stream == Stream::cpu) return sink_->issue(copy);
+    SPILLWAY_CHECK(copy.alike == 0, "a run of copies is recorded as one");
     CopyWork work = copy_;
     work.bytes = copy.bytes.count();
     Operation operation{.stream = copy.stream, .work = work, .layer = copy.layer, .waits = triggers_};

@@ -1,5 +1,6 @@
 #include "sim/exec/executor.hpp"
 
+#include <boost/container/small_vector.hpp>
 #include <cstdlib>
 #include <limits>
 #include <string>
@@ -33,6 +34,69 @@ void check(const Slowdown& slowdown) {
                  "invalid slowdown " + std::to_string(slowdown.num) + "/" + std::to_string(slowdown.den));
 }
 
+/// Field by field: the caller has just written some of them, and wider reads would have to wait for that.
+void assign(Copy& to, const Copy& from) {
+  to.stream = from.stream;
+  to.layer = from.layer;
+  to.bytes = from.bytes;
+  to.launch = from.launch;
+  to.transfer = from.transfer;
+  to.tag = from.tag;
+  to.owner = from.owner;
+  to.alike = from.alike;
+}
+
+/// The copies that a rule issues in several calls, to be issued again in as many calls.
+class IssuedCopies final : public LayerRule, public CopySink {
+ public:
+  static constexpr std::size_t kMostCalls = 4;
+
+  void clear() {
+    copies_.clear();
+    calls_ = again_ = 0;
+  }
+  /// Ends a call; returns whether it has issued none.
+  bool end_call() {
+    const std::size_t before = calls_ == 0 ? 0 : ends_[calls_ - 1];
+    ends_[calls_++] = copies_.size();
+    return copies_.size() == before;
+  }
+  [[nodiscard]] bool none() const { return copies_.empty(); }
+  /// Ends a call; returns whether it has issued one copy on each of `lanes`, equal to the one in `copies` but for its
+  /// layer and tag. These are set to its own.
+  bool end_call_with(std::array<Copy, 2>& copies, std::span<const std::size_t> lanes) {
+    const std::span<const Copy> now =
+        std::span<const Copy>(copies_.data(), copies_.size()).subspan(calls_ == 0 ? 0 : ends_[calls_ - 1]);
+    ends_[calls_++] = copies_.size();
+    if (now.size() != lanes.size()) return false;
+    for (const std::size_t lane : lanes) {
+      Copy& copy = copies[lane];
+      const Copy& next = now[now.size() == 2 && now[0].stream != copy.stream ? 1 : 0];
+      copy.layer = next.layer;
+      copy.tag = next.tag;
+      if (copy != next) return false;
+    }
+    return true;
+  }
+  void issue(const Copy& copy) override { assign(copies_.emplace_back(), copy); }
+
+  /// The copies of the next call.
+  void issue_again(CopySink& sink) {
+    for (std::size_t i = again_ == 0 ? 0 : ends_[again_ - 1]; i < ends_[again_]; ++i) sink.issue(copies_[i]);
+    ++again_;
+  }
+  void at_layer_start(std::int32_t /*layer*/, std::int32_t /*sub_batch*/, CopySink& /*sink*/) override {}
+  void at_copy_done(const Copy& /*copy*/, CopySink& sink) override { issue_again(sink); }
+  void at_copies_done(CopySink& sink) override { issue_again(sink); }
+  [[nodiscard]] bool ready(std::int32_t /*layer*/, std::int32_t /*sub_batch*/) const override { return true; }
+
+ private:
+  std::array<std::size_t, kMostCalls> ends_{};  // of the copies of each call
+  std::size_t calls_ = 0;
+  std::size_t again_ = 0;
+  boost::container::small_vector<Copy, 2> copies_{};
+};
+
 }  // namespace
 
 void CopyObserver::went_round(const CopyRounds& rounds) {
@@ -50,15 +114,7 @@ void CopyObserver::went_round(const CopyRounds& rounds) {
 
 void CopyStream::issue(const Copy& copy, SimTime now) {
   if (!busy()) {
-    // Field by field: the caller has just written some of them, and wider reads would have to wait for that.
-    in_flight_.stream = copy.stream;
-    in_flight_.layer = copy.layer;
-    in_flight_.bytes = copy.bytes;
-    in_flight_.launch = copy.launch;
-    in_flight_.transfer = copy.transfer;
-    in_flight_.tag = copy.tag;
-    in_flight_.owner = copy.owner;
-    in_flight_.alike = copy.alike;
+    assign(in_flight_, copy);
     size_ = 1 + copy.alike;
     return start(now);
   }
@@ -257,11 +313,13 @@ void Executor::set_duplexed(bool both) {
 }
 
 void Executor::set_traffic(std::vector<double> shares) {
+  pair_.known = false;
   links_.set_traffic(std::move(shares));
   update_shares();
 }
 
 void Executor::set_slowdowns(const Slowdowns& slowdowns, SimTime at) {
+  pair_.known = false;
   for (std::size_t i = 0; i < slowdowns.size(); ++i) {
     if (slowdowns[i] == copies_[i].slowdown()) continue;
     check(slowdowns[i]);
@@ -345,7 +403,7 @@ void Executor::run_copies(LayerRule* rule, SimTime until) {
 }
 
 // Brings the state to `target` or `until`, whichever is first; returns whether it reached `target`.
-inline bool Executor::reach(LayerRule* rule, SimTime target, SimTime until) {
+[[gnu::always_inline]] inline bool Executor::reach(LayerRule* rule, SimTime target, SimTime until) {
   const SimTime stop = std::min(target, until);
   if (next_copy_event() <= stop || (copies_ended_ && now_ < stop)) run_copies(rule, stop);
   now_ = stop;
@@ -389,6 +447,12 @@ bool Executor::end_instant(LayerRule* rule) {
   return waited;
 }
 
+inline void Executor::count_wait(Wait what, SimTime from, SimTime until) {
+  waited_[static_cast<std::size_t>(what)] += until - from;
+  if (observer_ != nullptr && until > from) observer_->waited(what, from, until);
+  if (waits_for_cpu_attention(what)) bubbles_[sub_batch_ == 0 ? 0 : 1] += until - from;
+}
+
 // A step waits: goes on to the next copy event. Returns whether that is not later than `until`.
 bool Executor::wait(LayerRule* rule, Wait what, SimTime until) {
   SPILLWAY_CHECK(next_copy_done() != kNever, "layer " + std::to_string(layer_) + ", sub-batch " +
@@ -396,9 +460,7 @@ bool Executor::wait(LayerRule* rule, Wait what, SimTime until) {
                                                  " ns with no copy in flight");
   const SimTime from = now_;
   const bool reached = reach(rule, next_copy_event(), until);
-  waited_[static_cast<std::size_t>(what)] += now_ - from;
-  if (observer_ != nullptr && now_ > from) observer_->waited(what, from, now_);
-  if (waits_for_cpu_attention(what)) bubbles_[sub_batch_ == 0 ? 0 : 1] += now_ - from;
+  count_wait(what, from, now_);
   if (reached) finish_copies(rule);
   return reached;
 }
@@ -568,6 +630,142 @@ inline bool Executor::compute_quiet_layers(const IterationPlan& plan, Duration e
   return true;
 }
 
+bool Executor::pairs_repeat() {
+  const bool settled = launch_at_ == kNever && !copies_ended_ && shares_host_link_only();
+  if (!settled || !copies_[0].busy() || !copies_[1].busy() || for_requests_ > 0) return false;
+  const SimTime at = std::max(copies_[0].started(), copies_[1].started());
+  const std::array<CopyStream::Timing, 2> timing{copies_[0].timing(at), copies_[1].timing(at)};
+  if (pair_.known && at == pair_.at) return pair_.repeats && timing == pair_.timing;
+  const Pair before = std::exchange(
+      pair_, {.known = true, .at = at, .timing = timing, .use = {use_of(Stream::h2d), use_of(Stream::d2h)}});
+  pair_.repeats = before.known && before.timing == timing && follows(before);
+  return pair_.repeats;
+}
+
+bool Executor::follows(const Pair& before) {
+  const SimTime at = pair_.at;
+  pair_period_ = at - before.at;
+  const std::size_t first = first_of_pair();
+  const CopyStream& ends_first = copies_[first];
+  const bool wait_for_each_other = ends_first.started() == at;
+  const Duration idle = wait_for_each_other ? at + pair_period_ - ends_first.finish() : Duration{};
+  for (std::size_t i = 0; i < 2; ++i) {
+    pair_use_[i] = pair_.use[i] - before.use[i];
+    // Each has followed one like it, at once or when both had ended.
+    const Duration waited = i == first ? idle : Duration{};
+    const StreamUse one{.busy = pair_period_ - waited, .stall = waited, .bytes = copies_[i].in_flight().bytes};
+    if (pair_use_[i] != one) return false;
+  }
+  return copies_[1 - first].started() == at &&
+         (wait_for_each_other || ends_first.started() + pair_period_ == ends_first.finish());
+}
+
+void Executor::repeat_pairs(const IterationPlan& plan, Duration every, SimTime until) {
+  LayerRule& rule = *plan.rule;
+  const Duration work = stretched(every);
+  const auto compute_layers = [&](std::int32_t count) {
+    use_of(Stream::compute).busy += work * count;
+    compute_free_ = compute_free_ + work * count;
+    layer_ += count;
+    at_gate_ = false;
+  };
+  const std::size_t first = first_of_pair();
+  const std::array<std::size_t, 2> order{first, 1 - first};
+  const Duration lead = pair_.at - copies_[first].started();  // of the first one over the other one
+  const Duration to_first_end = copies_[first].finish() - pair_.at;
+  const bool joint = to_first_end == pair_period_;
+  const bool wait_for_each_other = lead == Duration{};
+  std::array<Copy, 2> copies{copies_[0].in_flight(), copies_[1].in_flight()};
+  struct Named {
+    std::int32_t layer = 0;
+    std::int32_t tag = 0;
+  };
+  std::array<Named, 2> ended{};  // of the last pair of which the rule has heard an end
+  IssuedCopies at_ends;          // by the calls for that pair
+  IssuedCopies at_gate;
+  SimTime at = pair_.at;   // start of the pair in flight
+  SimTime told = at;       // up to here, the rule knows what has ended
+  std::int64_t pairs = 0;  // that have ended, followed by one like them
+  bool repeats = true;
+  while (repeats && at + pair_period_ <= until) {
+    const SimTime first_end = at + to_first_end;
+    const SimTime last_end = at + pair_period_;
+    while (!at_gate_ && compute_free_ < first_end && layer_ < plan.layers) {
+      if (const std::int32_t quiet = quiet_layers(plan); quiet > 0) {
+        const std::int64_t starts = (first_end - compute_free_ - Duration(1)) / work + 1;
+        const auto count = static_cast<std::int32_t>(std::min<std::int64_t>(starts, quiet));
+        rule.skip(layer_, count);
+        compute_layers(count);
+        continue;
+      }
+      rule.at_layer_start(layer_, 0, at_gate);
+      at_gate_ = true;
+      if (at_gate.none() && rule.ready(layer_, 0)) compute_layers(1);
+    }
+    // The streams do copies that start with a layer, and layers that start between the ends.
+    const bool starts_at_end = !at_gate_ && compute_free_ == last_end && layer_ < plan.layers;
+    if (!at_gate.none() || (!at_gate_ && compute_free_ <= last_end && !starts_at_end)) break;
+    at_ends.clear();
+    for (std::size_t lane = 0; lane < 2; ++lane) ended[lane] = {copies[lane].layer, copies[lane].tag};
+    bool none = true;
+    for (std::size_t i = 0; i < (joint ? 1 : 2) && repeats; ++i) {
+      const SimTime now = i == 0 ? first_end : last_end;
+      if (at_gate_) count_wait(rule.waits_for(layer_, 0), std::max(told, compute_free_), now);
+      told = now;
+      const auto lanes = std::span(order).subspan(i, joint ? 2 : 1);
+      for (const std::size_t lane : lanes) {
+        const Copy& copy = copies[lane];
+        if (observer_ != nullptr) observer_->copied(copy, lane == first ? at - lead : at, now);
+        rule.at_copy_done(copy, at_ends);
+        none &= at_ends.end_call();
+      }
+      if (starts_at_end && now == last_end) {
+        rule.at_layer_start(layer_, 0, at_ends);
+        at_gate_ = true;
+      } else {
+        rule.at_copies_done(at_ends);
+      }
+      std::span<const std::size_t> next = lanes;
+      if (wait_for_each_other) next = now < last_end ? std::span<const std::size_t>() : order;
+      repeats = at_ends.end_call_with(copies, next) && none;
+      if (!repeats || !at_gate_ || !rule.ready(layer_, 0)) continue;
+      use_of(Stream::compute).stall += now - compute_free_;
+      compute_free_ = now;
+      compute_layers(1);
+      repeats = now == last_end || compute_free_ > last_end;
+    }
+    if (!repeats) break;
+    at = told;
+    ++pairs;
+  }
+  pair_.repeats = repeats && pairs > 0;  // if none was repeated, the streams do this one
+  // The streams catch up: to the start of the last pair that the rule knows, and from there on by themselves.
+  if (told > pair_.at) {
+    const std::int64_t whole = repeats ? pairs - 1 : pairs;
+    for (std::size_t i = 0; i < 2; ++i) {
+      copies_[i].shift(iteration_start_, pair_period_ * whole);
+      copies_[i].rename(ended[i].layer, ended[i].tag);
+      StreamUse& use = use_[i + 1];
+      use = use + pair_use_[i] * whole;
+      issued_[i] += pair_use_[i].bytes * whole;
+    }
+    now_ = now_ + pair_period_ * whole;
+    CopyObserver* const observer = std::exchange(observer_, nullptr);  // it knows
+    run_copies(&at_ends, told);
+    finish_copies(&at_ends);
+    observer_ = observer;
+    pair_.known = repeats;
+    pair_.at = at;
+    pair_.use = {use_of(Stream::h2d), use_of(Stream::d2h)};
+  }
+  if (at_gate_ && compute_free_ > now_) run_copies(&rule, compute_free_);
+  if (at_gate.none()) return;
+  at_gate.end_call();
+  at_gate.issue_again(*this);
+  share_started();
+  finish_copies(&rule);
+}
+
 void Executor::note(std::uint64_t rule, Noted& noted) const {
   noted.at = now_;
   noted.state.rule = rule;
@@ -624,6 +822,7 @@ RunOutcome Executor::run(const IterationPlan& plan, SimTime until) {
   const bool quiet = may_be_quiet(plan);
   const bool recurs = may_recur(plan);
   const bool works_in_layers = plan.rule != nullptr && plan.rule->works_in_layers();
+  const bool pairs = quiet && !works_in_layers && first.gpu.at(0) > Duration{};
   noted_layer_ = -1;  // what slows copies down may have changed since
   while (layer_ <= plan.layers) {
     if (in_layer_) {
@@ -633,6 +832,10 @@ RunOutcome Executor::run(const IterationPlan& plan, SimTime until) {
     if (recurs && sub_batch_ == 0 && !at_gate_ && layer_ < plan.layers) repeat_layers(plan, until);
     if (quiet && !at_gate_ && layer_ < plan.layers) {
       if (!reach(plan.rule, compute_free_, until)) return {false, until};
+      if (pairs && copies_under_way_ == 2 && pairs_repeat()) {
+        repeat_pairs(plan, first.gpu.at(0), until);
+        continue;
+      }
       if (compute_quiet_layers(plan, first.gpu.at(0), until)) continue;
     }
     const bool reached = layer_ < plan.layers ? reach_layer(plan.rule, until) : reach_after(plan.rule, until);

@@ -122,6 +122,24 @@ class CopyStream {
   }
   [[nodiscard]] const Slowdown& slowdown() const { return slowdown_; }
 
+  /// All that decides when the copy in flight ends. Times count from an instant.
+  struct Timing {
+    Duration started{};
+    Duration timed_at{};
+    Duration launch_left{};
+    Duration transfer_left{};
+    Slowdown slowdown{};
+    bool operator==(const Timing&) const = default;
+  };
+  [[nodiscard]] Timing timing(SimTime from) const {
+    return {started_ - from, timed_at_ - from, launch_left_, transfer_left_, slowdown_};
+  }
+  /// The copy in flight is of another layer.
+  void rename(std::int32_t layer, std::int32_t tag) {
+    in_flight_.layer = layer;
+    in_flight_.tag = tag;
+  }
+
   /// All that decides what the stream does from an instant on. Times count from there.
   struct State {
     Duration free_since{};  // while it is free
@@ -219,7 +237,9 @@ struct RunOutcome {
 /// layers end, at_copies_done, residency check. `until` is inclusive: a run cut at t has done everything that happens
 /// at t.
 ///
-/// Layers that repeat the one before (LayerRule::recurs) to the nanosecond are not executed one by one.
+/// Layers that repeat the one before (LayerRule::recurs) to the nanosecond are not executed one by one. Nor are pairs
+/// of copies, one in each direction of the host link: while each pair follows the one before and repeats it to the
+/// nanosecond, only the rule is called.
 ///
 /// O(steps + copies) per iteration, those of repeated layers left out, O(copies) where the rule reports quiet layers.
 /// Pieces that are alike count once, as long as no copy ends, and so do rounds. O(sub-batches) without a rule and times
@@ -423,6 +443,16 @@ class Executor final : private CopySink {
   [[nodiscard]] std::int32_t quiet_layers(const IterationPlan& plan) const {
     return std::min(plan.rule->quiet(layer_), plan.layers - layer_);
   }
+  /// Of a step: has waited for `what`.
+  void count_wait(Wait what, SimTime from, SimTime until);
+  /// Of the two copies that are in flight or queued: one in each direction of the host link is in flight, and they
+  /// repeat the two before them.
+  [[nodiscard]] bool pairs_repeat();
+  /// Of these copies, the one that ends first; of two at once, the one from the GPU.
+  [[nodiscard]] std::size_t first_of_pair() const { return copies_[0].finish() < copies_[1].finish() ? 0 : 1; }
+  /// Goes on with layers and pairs of copies for as long as each pair repeats the one before, and by `until`; `every`:
+  /// time of each layer. To be called where a layer may start, right after pairs_repeat().
+  void repeat_pairs(const IterationPlan& plan, Duration every, SimTime until);
   /// Charges the idle time of `stream` since `free_since` to work that starts at `start`.
   void charge_stall(Stream stream, SimTime free_since, SimTime start) {
     use_of(stream).stall += std::max(Duration{}, start - std::max(free_since, iteration_start_));
@@ -485,9 +515,22 @@ class Executor final : private CopySink {
     Duration copied_for_requests{};
   };
   void note(std::uint64_t rule, Noted& noted) const;
-  Noted noted_{};                  // before the layer noted_layer_
-  Noted next_noted_{};             // kept for its memory
-  std::int32_t noted_layer_ = -1;  // -1: none in this run
+  /// Two copies on the host link, one in each direction, whose launches have ended. Times count from `at`.
+  struct Pair {
+    bool known = false;
+    bool repeats = false;  // the one before
+    SimTime at{};          // start of the copy that started last
+    std::array<CopyStream::Timing, 2> timing{};
+    std::array<StreamUse, 2> use{};  // totals before the two end
+  };
+  /// The last pair has followed `before`, and between them no other copy has ended. Sets the two below.
+  [[nodiscard]] bool follows(const Pair& before);
+  Pair pair_{};                          // the last one
+  Duration pair_period_{};               // since the one before; both copies of that one have ended
+  std::array<StreamUse, 2> pair_use_{};  // what the two of that one added
+  Noted noted_{};                        // before the layer noted_layer_
+  Noted next_noted_{};                   // kept for its memory
+  std::int32_t noted_layer_ = -1;        // -1: none in this run
 };
 
 }  // namespace spillway

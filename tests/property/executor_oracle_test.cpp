@@ -63,10 +63,10 @@ class RandomRule : public LayerRule {
     return make(kStream[static_cast<std::size_t>(random_.chance(60) ? random_.in(0, 1) : random_.in(2, 4))], layer);
   }
   Random random_;
+  std::int32_t tag_ = 0;
 
  private:
   std::int64_t scale_;
-  std::int32_t tag_ = 0;
 };
 
 /// Streams one copy per layer through `depth` buffers and continues in the next iteration.
@@ -159,6 +159,84 @@ class Swap final : public RandomRule {
   std::int32_t coldest_ = -1;
   std::int32_t leaving_ = -1;
   std::int32_t arriving_ = -1;
+};
+
+/// One copy in each direction at a time, and nearly all of them alike: each follows the one before, or the two wait for
+/// each other. Layers wait for copies that have arrived, and some layers issue a copy elsewhere.
+class Pairs final : public RandomRule {
+ public:
+  Pairs(std::uint64_t seed, std::int64_t scale)
+      : RandomRule(seed, scale),
+        copies_{some(Stream::h2d), some(Stream::d2h)},
+        both_(random_.chance(50)),
+        at_once_(random_.chance(30)),
+        odd_percent_(random_.chance(50) ? 0 : random_.small(1, 10)),
+        layers_per_copy_(random_.chance(30) ? 1000 : random_.small(1, 4)),
+        ahead_(random_.small(0, 5)),
+        elsewhere_(random_.chance(60) ? 0 : random_.small(3, 30)),
+        told_(random_.chance(70) ? 1000 : random_.small(1, 4)) {
+    if (random_.chance(60)) {
+      copies_[1].launch = copies_[0].launch;
+      copies_[1].transfer = copies_[0].transfer;
+    }
+  }
+  void at_layer_start(std::int32_t layer, std::int32_t sub_batch, CopySink& sink) override {
+    if (sub_batch > 0) return;
+    ++at_;
+    if (issues_elsewhere(at_)) sink.issue(make(random_.chance(50) ? Stream::peer_in : Stream::h2d, layer));
+    follow(sink);
+  }
+  void at_copy_done(const Copy& copy, CopySink& sink) override {
+    if (copy.bytes == Bytes(0) || copy.stream == Stream::peer_in) return;
+    --under_way_[copy.stream == Stream::h2d ? 0 : 1];
+    if (copy.stream == Stream::h2d) ++arrived_;
+    if (at_once_) follow(sink);
+  }
+  void at_copies_done(CopySink& sink) override { follow(sink); }
+  [[nodiscard]] bool ready(std::int32_t, std::int32_t) const override { return has(at_); }
+  [[nodiscard]] std::int32_t quiet(std::int32_t) const override {
+    std::int32_t n = 0;
+    while (under_way_[0] == 1 && under_way_[1] == 1 && n < told_ && has(at_ + n + 1) &&
+           !issues_elsewhere(at_ + n + 1)) {
+      ++n;
+    }
+    return n;
+  }
+  void skip(std::int32_t, std::int32_t count) override { at_ += count; }
+
+ private:
+  Copy some(Stream stream) {
+    Copy copy = make(stream, 0);
+    copy.bytes += Bytes(1);
+    copy.transfer += Duration(1);
+    return copy;
+  }
+  [[nodiscard]] bool has(std::int32_t at) const { return at <= (arrived_ + ahead_) * layers_per_copy_; }
+  [[nodiscard]] bool issues_elsewhere(std::int32_t at) const { return elsewhere_ > 0 && at % elsewhere_ == 1; }
+  void follow(CopySink& sink) {
+    if (both_ && under_way_[0] + under_way_[1] > 0) return;
+    for (const std::size_t i : {1, 0}) {
+      if (under_way_[i] > 0 || issued_[i] > 3 * (at_ + 2)) continue;  // copies of no layer would go on for ever
+      ++under_way_[i];
+      ++issued_[i];
+      Copy copy = random_.chance(odd_percent_) ? some(copies_[i].stream) : copies_[i];
+      copy.layer = at_;
+      copy.tag = tag_++;
+      sink.issue(copy);
+    }
+  }
+  std::array<Copy, 2> copies_;
+  bool both_;
+  bool at_once_;  // does not wait for other copies that end at the same instant
+  std::int32_t odd_percent_;
+  std::int32_t layers_per_copy_;
+  std::int32_t ahead_;
+  std::int32_t elsewhere_;
+  std::int32_t told_;  // the most layers that are reported as quiet
+  std::int32_t at_ = -1;
+  std::int32_t arrived_ = 0;
+  std::array<std::int32_t, 2> under_way_{};
+  std::array<std::int32_t, 2> issued_{};
 };
 
 class Blocking final : public RandomRule {
@@ -405,8 +483,8 @@ class Attention final : public RandomRule {
 
 // ---------------------------------------------------------------------------------------------------------------------
 
-enum class Family { none, prefetch, swap, blocking, synchronised, write_back, chaos, attention, pieces };
-constexpr int kFamilies = 9;
+enum class Family { none, prefetch, swap, blocking, synchronised, write_back, chaos, attention, pieces, pairs };
+constexpr int kFamilies = 10;
 
 struct Case {
   std::uint64_t seed = 0;
@@ -424,14 +502,15 @@ Case make_case(std::uint64_t seed) {
   c.scale = std::array<std::int64_t, 3>{3, 50, 1'000'000}[static_cast<std::size_t>(random.in(0, 2))];
   c.layers = random.small(c.family == Family::swap ? 4 : 1, 9);
   if (c.family == Family::attention && random.chance(50)) c.layers += random.small(1, 40);
-  const auto sub_batches = static_cast<std::size_t>(random.in(1, 3));
+  if (c.family == Family::pairs) c.layers += random.small(1, 60);
+  const auto sub_batches = static_cast<std::size_t>(c.family == Family::pairs ? 1 : random.in(1, 3));
   std::int64_t horizon = 0;
   for (std::int64_t n = random.in(1, 3); n > 0; --n) {
     const auto duration = [&] { return Duration(random.chance(10) ? 0 : random.in(0, c.scale)); };
     oracle::Iteration iteration{.gap = random.chance(50) ? Duration{} : 3 * duration(), .layers = c.layers};
     for (std::size_t s = 0; s < sub_batches; ++s) {
       oracle::SubBatch sub{.before = duration(), .after = duration()};
-      const bool uneven = random.chance(50);
+      const bool uneven = c.family != Family::pairs && random.chance(50);
       for (std::int32_t k = 0; k < c.layers; ++k) {
         sub.gpu.push_back(uneven || k == 0 ? duration() : sub.gpu[0]);
         horizon += 2 * sub.gpu.back().count();
@@ -441,8 +520,8 @@ Case make_case(std::uint64_t seed) {
     c.iterations.push_back(std::move(iteration));
   }
   // Others say what copies get of the links, or the links are the group's own and those of its server.
-  c.around.others_copy = random.chance(25);
-  for (std::int64_t n = random.chance(50) ? random.in(1, 6) : 0; n > 0; --n) {
+  c.around.others_copy = random.chance(c.family == Family::pairs ? 5 : 25);
+  for (std::int64_t n = random.chance(c.family == Family::pairs ? 20 : 50) ? random.in(1, 6) : 0; n > 0; --n) {
     oracle::LinkChange& change = c.changes.emplace_back();
     change.at = SimTime(random.in(0, 2 * horizon));
     change.link = static_cast<std::size_t>(random.in(0, 3));
@@ -461,7 +540,8 @@ Case make_case(std::uint64_t seed) {
   }
   // Copies of up to 1,000 bytes that take up to 2 * scale ns: totals of that order, in bytes/s.
   const auto crossing = [&](int percent) { return random.chance(percent) ? random.in(1, 4) : 0; };
-  for (std::int64_t n = random.chance(40) ? random.in(1, 3) : 0; n > 0 && !c.around.others_copy; --n) {
+  for (std::int64_t n = random.chance(c.family == Family::pairs ? 10 : 40) ? random.in(1, 3) : 0;
+       n > 0 && !c.around.others_copy; --n) {
     const double bytes_per_second = static_cast<double>(random.in(50, 2000)) * 1e9 / static_cast<double>(c.scale);
     oracle::PlainTotal& total = c.around.links.totals.emplace_back();
     total = {bytes_per_second, {crossing(50), crossing(50), crossing(30), crossing(30)}};
@@ -491,6 +571,8 @@ std::unique_ptr<LayerRule> make_rule(const Case& c) {
       return std::make_unique<Attention>(c.seed, c.scale, c.iterations.front().sub_batches.size());
     case Family::pieces:
       return std::make_unique<Pieces>(c.seed, c.scale);
+    case Family::pairs:
+      return std::make_unique<Pairs>(c.seed, c.scale);
   }
   return nullptr;
 }
@@ -505,10 +587,12 @@ class Recorder final : public LayerRule {
   explicit Recorder(std::unique_ptr<LayerRule> rule, bool recurs = false) : rule_(std::move(rule)), recurs_(recurs) {}
   void at_layer_start(std::int32_t layer, std::int32_t sub_batch, CopySink& sink) override {
     calls.push_back({layer, sub_batch});
+    if (executor_ == nullptr) executor_ = &sink;
     rule_->at_layer_start(layer, sub_batch, sink);
   }
   void at_copy_done(const Copy& copy, CopySink& sink) override {
     calls.push_back({-1, copy.tag});
+    repeated += executor_ != nullptr && &sink != executor_ ? 1 : 0;
     rule_->at_copy_done(copy, sink);
   }
   [[nodiscard]] std::int32_t quiet(std::int32_t layer) const override { return rule_->quiet(layer); }
@@ -558,18 +642,42 @@ class Recorder final : public LayerRule {
   [[nodiscard]] LayerRule* get() { return rule_ ? this : nullptr; }
   std::vector<Call> calls{};
   int skips = 0;                // of equal pieces
+  int repeated = 0;             // copies of pairs that repeat, of which not the streams tell
   std::array<int, 2> rounds{};  // of runs, and in turn
 
  private:
   std::unique_ptr<LayerRule> rule_;
   bool recurs_;
+  const CopySink* executor_ = nullptr;  // takes all copies but those of pairs that repeat
   bool in_turn_ = false;
+};
+
+/// What an observer hears of. A wait may be told in parts.
+struct Heard final : CopyObserver {
+  using Times = std::array<std::int64_t, 3>;  // a tag or a kind, from, until
+  void copied(const Copy& copy, SimTime started, SimTime ended) override {
+    copies.push_back({copy.tag, started.ns(), ended.ns()});
+  }
+  void waited(Wait what, SimTime from, SimTime until) override {
+    const auto kind = static_cast<std::int64_t>(what);
+    if (!waits.empty() && waits.back()[0] == kind && waits.back()[2] == from.ns()) {
+      waits.back()[2] = until.ns();
+    } else {
+      waits.push_back({kind, from.ns(), until.ns()});
+    }
+  }
+  std::vector<Times> copies{};
+  std::vector<Times> waits{};
 };
 
 struct Trace {
   oracle::Result result{};
   std::vector<Recorder::Call> calls{};
+  Heard heard{};
+  Executor::Waited waited{};
+  std::array<Bytes, kLinks> issued{};
   int skips = 0;
+  int repeated = 0;
   std::array<int, 2> rounds{};
 };
 
@@ -587,8 +695,10 @@ bool sharing_shows(const Case& c, const Trace& trace) {
   return run_oracle(alone).result.uses != trace.result.uses;
 }
 
-LayerTimes layer_times(const std::vector<Duration>& times) {
-  const bool uniform = std::all_of(times.begin(), times.end(), [&](Duration time) { return time == times[0]; });
+/// `each`: as one value per layer, which may be equal.
+LayerTimes layer_times(const std::vector<Duration>& times, bool each) {
+  const bool uniform =
+      !each && std::all_of(times.begin(), times.end(), [&](Duration time) { return time == times[0]; });
   return uniform ? LayerTimes(times[0]) : LayerTimes(std::span(times));
 }
 
@@ -601,8 +711,9 @@ oracle::Uses uses_of(const Executor& executor) {
   return uses;
 }
 
-/// Runs the case with cuts at its slowdown changes and at `cut_percent` of the other opportunities.
-Trace run_executor(const Case& c, int cut_percent, bool recurs = false) {
+/// Runs the case with cuts at its slowdown changes and at `cut_percent` of the other opportunities. `each`: layers have
+/// times of their own, so none are taken together.
+Trace run_executor(const Case& c, int cut_percent, bool recurs = false, bool each = false) {
   Recorder rule(make_rule(c), recurs);
   Random random(c.seed + 1);
   CopyRoute route;
@@ -614,8 +725,10 @@ Trace run_executor(const Case& c, int cut_percent, bool recurs = false) {
     totals.emplace_back(total.bytes_per_second);
   }
   const CopySharing& sharing = c.around.links.sharing;
-  Executor executor(CopyLinks(sharing, route, totals), sharing.compute, nullptr, c.around.others_copy);
   Trace trace;
+  // Who hears of each copy gets no layers that repeat the one before.
+  Executor executor(CopyLinks(sharing, route, totals), sharing.compute, recurs ? nullptr : &trace.heard,
+                    c.around.others_copy);
   auto change = c.changes.begin();
   Slowdowns slowdowns;
   const auto apply = [&] {
@@ -630,7 +743,7 @@ Trace run_executor(const Case& c, int cut_percent, bool recurs = false) {
   for (const oracle::Iteration& iteration : c.iterations) {
     std::vector<SubBatchTimes> sub_batches;
     for (const oracle::SubBatch& sub : iteration.sub_batches) {
-      sub_batches.push_back({sub.before, layer_times(sub.gpu), sub.after});
+      sub_batches.push_back({sub.before, layer_times(sub.gpu, each), sub.after});
     }
     const IterationPlan plan{iteration.layers, sub_batches, rule.get()};
     const SimTime last_finish = trace.result.finishes.empty() ? SimTime{} : trace.result.finishes.back();
@@ -652,7 +765,10 @@ Trace run_executor(const Case& c, int cut_percent, bool recurs = false) {
   executor.run_copies(rule.get(), kNever);
   trace.result.uses.push_back(uses_of(executor));
   trace.calls = std::move(rule.calls);
+  trace.waited = executor.waited();
+  for (std::size_t i = 0; i < kLinks; ++i) trace.issued[i] = executor.issued(static_cast<Stream>(i + 1));
   trace.skips = rule.skips;
+  trace.repeated = rule.repeated;
   trace.rounds = rule.rounds;
   return trace;
 }
@@ -673,6 +789,7 @@ TEST_P(ExecutorOracle, RandomPipelines_AgreeToTheNanosecond) {
   int shared = 0;
   int left_out = 0;
   int together = 0;
+  int repeated = 0;
   std::array<int, 2> rounds{};
   for (int i = 0; i < kCasesPerShard; ++i) {
     const Case c = make_case(static_cast<std::uint64_t>(GetParam() * kCasesPerShard + i) * 1'000'003U);
@@ -684,6 +801,19 @@ TEST_P(ExecutorOracle, RandomPipelines_AgreeToTheNanosecond) {
     together += uncut.skips > 0 ? 1 : 0;
     for (std::size_t kind = 0; kind < rounds.size(); ++kind) rounds[kind] += uncut.rounds[kind] > 0 ? 1 : 0;
     expect_same(run_executor(c, 90), expected, name + ", cut");
+    if (c.family == Family::pairs) {
+      const Trace one_by_one = run_executor(c, 0, /*recurs=*/false, /*each=*/true);
+      EXPECT_EQ(one_by_one.repeated, 0) << name;
+      EXPECT_EQ(uncut.heard.copies, one_by_one.heard.copies) << name;
+      EXPECT_EQ(uncut.heard.waits, one_by_one.heard.waits) << name;
+      EXPECT_EQ(uncut.waited, one_by_one.waited) << name;
+      EXPECT_EQ(uncut.issued, one_by_one.issued) << name;
+      const Trace cut = run_executor(c, 10);
+      expect_same(cut, expected, name + ", seldom cut");
+      EXPECT_EQ(cut.heard.copies, one_by_one.heard.copies) << name;
+      EXPECT_EQ(cut.waited, one_by_one.waited) << name;
+      repeated += uncut.repeated > 2 ? 1 : 0;
+    }
     if (c.family == Family::attention) {
       const Trace repeated = run_executor(c, 0, /*recurs=*/true);
       expect_same_times(repeated, expected, name + ", repeated layers left out");
@@ -699,6 +829,7 @@ TEST_P(ExecutorOracle, RandomPipelines_AgreeToTheNanosecond) {
   EXPECT_GE(shared, kCasesPerShard / 4);
   EXPECT_GE(left_out, kCasesPerShard / kFamilies / 5);
   EXPECT_GE(together, kCasesPerShard / kFamilies / 5);
+  EXPECT_GE(repeated, kCasesPerShard / kFamilies / 5);
   for (const int of_kind : rounds) EXPECT_GE(of_kind, kCasesPerShard / kFamilies / 10);
   for (std::size_t s = 0; s < stalled.size(); ++s) {
     const double share = static_cast<double>(stalled[s]) / kCasesPerShard;
