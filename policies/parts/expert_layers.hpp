@@ -64,6 +64,7 @@ class ExpertLayers : public LayerPolicy, protected LayerRule {
   [[nodiscard]] Blocks capacity() const final { return capacity_; }
   [[nodiscard]] LayerRule* begin(const BatchShape& shape, Duration layer) override;
   void copied(const Copy& copy, SimTime started, SimTime ended) override;
+  [[nodiscard]] bool hears_of(Stream stream) const override { return stream == Stream::cpu; }
   [[nodiscard]] Figures figures() const override;
 
  protected:

@@ -76,9 +76,11 @@ void LayerSwap::at_copy_done(const Copy& copy, CopySink& /*sink*/) {
 
 void LayerSwap::decide(CopySink& sink) {
   if (going_in_ && going_out_) return;
-  const std::int32_t hottest = host_.next_cyclic(current_);
-  if (!going_out_ && on_host_ > 0 && coldest_ != LayerSet::kNone && gpu_.has(coldest_) &&
-      layers_ - gpu_.count() < on_host_ + 2) {
+  const bool may_leave = !going_out_ && on_host_ > 0 && coldest_ != LayerSet::kNone && gpu_.has(coldest_) &&
+                         layers_ - gpu_.count() < on_host_ + 2;
+  const bool may_come = !going_in_ && host_.count() > on_host_;  // a slot on the GPU is free
+  const std::int32_t hottest = may_leave || may_come ? host_.next_cyclic(current_) : LayerSet::kNone;
+  if (may_leave) {
     const bool needed =
         host_.count() < on_host_ || (hottest != LayerSet::kNone && distance(hottest) < distance(coldest_));
     // If swaps are in step with layers, for example every second layer, the same layers would swap for ever. After each
@@ -86,9 +88,7 @@ void LayerSwap::decide(CopySink& sink) {
     const bool stays = came_in_ >= layers_ && !resized() && !old_.has(coldest_) && gpu_.has(current_);
     if (needed && !stays) start(Stream::d2h, coldest_, sink);
   }
-  if (!going_in_ && hottest != LayerSet::kNone && layers_ - host_.count() < layers_ - on_host_) {
-    start(Stream::h2d, hottest, sink);
-  }
+  if (may_come) start(Stream::h2d, hottest, sink);
   // After a raise by several layers, more than one may have to go before the layer that is waited for has a slot.
   if (!going_in_ && !going_out_ && !gpu_.has(current_)) {
     std::int32_t last = current_;

@@ -102,8 +102,8 @@ struct LayerReport {
 
 /// Contract
 ///  * The engine calls `capacity` before every decision, repeated decisions of one instant included, over a current
-///    View. It calls `split`, then `begin`, before every iteration, `copied` after every copy but those of
-///    rounds that the rule skips, and `iteration_ended` after every iteration.
+///    View. It calls `split`, then `begin`, before every iteration, `copied` after every copy on a stream that it hears
+///    of, but those of rounds that the rule skips, and `iteration_ended` after every iteration.
 ///  * The rule that `begin` returns may go on copying between iterations and must stay valid until the next `begin`.
 ///    The links are not its own: blocks that requests swap, load or store may stand before its copies.
 ///  * Only `copied` is told times, and they serve figures alone. View::waiting_since is for deadlines.
@@ -126,6 +126,8 @@ class LayerPolicy {
   /// compute time of one layer.
   [[nodiscard]] virtual LayerRule* begin(const BatchShape& shape, Duration layer) = 0;
   virtual void copied(const Copy& /*copy*/, SimTime /*started*/, SimTime /*ended*/) {}
+  /// False: `copied` need not be called for copies on this stream. Constant for a run.
+  [[nodiscard]] virtual bool hears_of(Stream /*stream*/) const { return true; }
   virtual void iteration_ended(const LayerReport& /*report*/) {}
   virtual void rests() {}
   /// May a waiting request join, as far as copies are concerned? False: schedulers hear Fit::never and reject it.

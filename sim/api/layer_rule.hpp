@@ -58,7 +58,8 @@ struct Copy {
 };
 
 /// Takes the copies that a rule wants to start. A copy joins the end of its stream's FIFO at once, and so does its run:
-/// at_copy_done is called for each, with as many `alike` as are left. Only a rule that works in layers issues runs.
+/// at_copy_done is called for each, with as many `alike` as are left. Only a rule that works in layers issues runs. A
+/// sink is valid during the call that it is given to.
 class CopySink {
  public:
   virtual ~CopySink() = default;

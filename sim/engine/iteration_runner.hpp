@@ -231,6 +231,11 @@ class IterationRunner final : private CopyObserver {
     std::int32_t ticket = -1;
   };
 
+  [[nodiscard]] bool hears_of(Stream stream) const override {
+    if (observer_ != nullptr) return true;
+    const auto hears = [stream](const Part& one) { return one.policy != nullptr && one.policy->hears_of(stream); };
+    return stream != Stream::compute && std::ranges::any_of(parts_, hears);
+  }
   void copied(const Copy& copy, SimTime started, SimTime ended) override {
     LayerPolicy* const policy = part(copy.owner).policy;
     if (observer_ != nullptr) observer_->copied(copy, started, ended);  // first: the usual one is a tail call

@@ -46,55 +46,85 @@ void assign(Copy& to, const Copy& from) {
   to.alike = from.alike;
 }
 
-/// The copies that a rule issues in several calls, to be issued again in as many calls.
+/// Takes the copies that a rule issues in several calls, and repeats the calls on behalf of the rule.
 class IssuedCopies final : public LayerRule, public CopySink {
  public:
-  static constexpr std::size_t kMostCalls = 4;
+  using Heard = std::array<bool, kStreams>;
 
   void clear() {
-    copies_.clear();
-    calls_ = again_ = 0;
+    count_ = 0;
+    call_ = calls_ = 0;
   }
-  /// Ends a call; returns whether it has issued none.
-  bool end_call() {
-    const std::size_t before = calls_ == 0 ? 0 : ends_[calls_ - 1];
-    ends_[calls_++] = copies_.size();
-    return copies_.size() == before;
-  }
-  [[nodiscard]] bool none() const { return copies_.empty(); }
-  /// Ends a call; returns whether it has issued one copy on each of `lanes`, equal to the one in `copies` but for its
-  /// layer and tag. These are set to its own.
-  bool end_call_with(std::array<Copy, 2>& copies, std::span<const std::size_t> lanes) {
-    const std::span<const Copy> now =
-        std::span<const Copy>(copies_.data(), copies_.size()).subspan(calls_ == 0 ? 0 : ends_[calls_ - 1]);
-    ends_[calls_++] = copies_.size();
-    if (now.size() != lanes.size()) return false;
+  void begin_call() { call_ = calls_++; }
+  [[nodiscard]] std::size_t count() const { return count_; }
+  /// Since there were `before`, the last call, and no other one, has issued one copy on each of `lanes`, equal to the
+  /// one in `copies` but for its layer and tag. `copies` take over these.
+  bool replace(std::array<Copy, 2>& copies, std::size_t before, std::span<const std::size_t> lanes) const {
+    if (count_ - before != lanes.size()) return false;
     for (const std::size_t lane : lanes) {
       Copy& copy = copies[lane];
-      const Copy& next = now[now.size() == 2 && now[0].stream != copy.stream ? 1 : 0];
+      const bool second = lanes.size() == 2 && issued_[before].copy.stream != copy.stream;
+      const Copy& next = issued_[before + (second ? 1 : 0)].copy;
       copy.layer = next.layer;
       copy.tag = next.tag;
       if (copy != next) return false;
     }
     return true;
   }
-  void issue(const Copy& copy) override { assign(copies_.emplace_back(), copy); }
-
-  /// The copies of the next call.
-  void issue_again(CopySink& sink) {
-    for (std::size_t i = again_ == 0 ? 0 : ends_[again_ - 1]; i < ends_[again_]; ++i) sink.issue(copies_[i]);
-    ++again_;
+  void issue(const Copy& copy) override {
+    if (count_ == issued_.size()) issued_.emplace_back();
+    Issued& next = issued_[count_++];
+    next.call = call_;
+    assign(next.copy, copy);
   }
-  void at_layer_start(std::int32_t /*layer*/, std::int32_t /*sub_batch*/, CopySink& /*sink*/) override {}
-  void at_copy_done(const Copy& /*copy*/, CopySink& sink) override { issue_again(sink); }
-  void at_copies_done(CopySink& sink) override { issue_again(sink); }
-  [[nodiscard]] bool ready(std::int32_t /*layer*/, std::int32_t /*sub_batch*/) const override { return true; }
+  void issue_all(CopySink& sink) const {
+    for (std::size_t i = 0; i < count_; ++i) sink.issue(issued_[i].copy);
+  }
+
+  /// From now on, as many calls as there were issue the same copies again. The observer has heard of their copies, so
+  /// it hears of none meanwhile. Later calls are the rule's.
+  void repeat(LayerRule& rule, Heard& heard) {
+    call_ = 0;
+    rule_ = &rule;
+    heard_ = &heard;
+    again_ = std::exchange(heard, {});
+  }
+  void at_layer_start(std::int32_t layer, std::int32_t sub_batch, CopySink& sink) override {
+    rule_->at_layer_start(layer, sub_batch, sink);
+  }
+  void at_copy_done(const Copy& copy, CopySink& sink) override {
+    if (call_ == calls_) return rule_->at_copy_done(copy, sink);
+    repeat_call(sink);
+  }
+  void at_copies_done(CopySink& sink) override {
+    if (call_ == calls_) return rule_->at_copies_done(sink);
+    repeat_call(sink);
+  }
+  [[nodiscard]] bool ready(std::int32_t layer, std::int32_t sub_batch) const override {
+    return rule_->ready(layer, sub_batch);
+  }
+  /// All of the calls have come again.
+  [[nodiscard]] bool repeated() const { return call_ == calls_; }
 
  private:
-  std::array<std::size_t, kMostCalls> ends_{};  // of the copies of each call
+  struct Issued {
+    std::size_t call = 0;
+    Copy copy{};
+  };
+  void repeat_call(CopySink& sink) {
+    for (std::size_t i = 0; i < count_; ++i) {
+      if (issued_[i].call == call_) sink.issue(issued_[i].copy);
+    }
+    if (++call_ == calls_) *heard_ = again_;
+  }
+
+  boost::container::small_vector<Issued, 2> issued_{2};  // the first ones; the others keep their place
+  std::size_t count_ = 0;
   std::size_t calls_ = 0;
-  std::size_t again_ = 0;
-  boost::container::small_vector<Copy, 2> copies_{};
+  std::size_t call_ = 0;
+  LayerRule* rule_ = nullptr;
+  Heard* heard_ = nullptr;
+  Heard again_{};
 };
 
 }  // namespace
@@ -115,6 +145,7 @@ void CopyObserver::went_round(const CopyRounds& rounds) {
 void CopyStream::issue(const Copy& copy, SimTime now) {
   if (!busy()) {
     assign(in_flight_, copy);
+    issued_when_free_ = true;
     size_ = 1 + copy.alike;
     return start(now);
   }
@@ -128,6 +159,7 @@ inline Copy CopyStream::complete() {
   free_since_ = finish_;
   finish_ = launched_ = kNever;
   --size_;
+  issued_when_free_ = false;
   if (in_flight_.alike > 0) {
     --in_flight_.alike;
     start(free_since_);
@@ -140,6 +172,7 @@ inline Copy CopyStream::complete() {
 }
 
 inline void CopyStream::start(SimTime now) {
+  ++starts_;
   started_ = timed_at_ = now;
   launch_left_ = in_flight_.launch;
   transfer_left_ = in_flight_.transfer;
@@ -228,6 +261,9 @@ Executor::Executor(const CopySharing& sharing, CopyObserver* observer)
 
 Executor::Executor(CopyLinks links, const Slowdown& compute, CopyObserver* observer, bool others_copy)
     : interference_(compute), observer_(observer), others_copy_(others_copy), links_(std::move(links)) {
+  for (std::size_t i = 0; i < heard_.size() && observer != nullptr; ++i) {
+    heard_[i] = observer->hears_of(static_cast<Stream>(i));
+  }
   check(compute);
 }
 
@@ -313,13 +349,13 @@ void Executor::set_duplexed(bool both) {
 }
 
 void Executor::set_traffic(std::vector<double> shares) {
-  pair_.known = false;
+  forget_pairs();
   links_.set_traffic(std::move(shares));
   update_shares();
 }
 
 void Executor::set_slowdowns(const Slowdowns& slowdowns, SimTime at) {
-  pair_.known = false;
+  forget_pairs();
   for (std::size_t i = 0; i < slowdowns.size(); ++i) {
     if (slowdowns[i] == copies_[i].slowdown()) continue;
     check(slowdowns[i]);
@@ -393,7 +429,7 @@ void Executor::run_copies(LayerRule* rule, SimTime until) {
     use.busy += busy;
     use.bytes += copy.bytes;
     if (copy.owner == kRequestCopies && --for_requests_ == 0) copied_for_requests_ += now_ - for_requests_since_;
-    if (observer_ != nullptr) observer_->copied(copy, started, now_);
+    if (hears_of(copy.stream)) observer_->copied(copy, started, now_);
     if (rule == nullptr) continue;
     rule->at_copy_done(copy, *this);
     share_started();
@@ -403,7 +439,7 @@ void Executor::run_copies(LayerRule* rule, SimTime until) {
 }
 
 // Brings the state to `target` or `until`, whichever is first; returns whether it reached `target`.
-[[gnu::always_inline]] inline bool Executor::reach(LayerRule* rule, SimTime target, SimTime until) {
+inline bool Executor::reach(LayerRule* rule, SimTime target, SimTime until) {
   const SimTime stop = std::min(target, until);
   if (next_copy_event() <= stop || (copies_ended_ && now_ < stop)) run_copies(rule, stop);
   now_ = stop;
@@ -449,7 +485,7 @@ bool Executor::end_instant(LayerRule* rule) {
 
 inline void Executor::count_wait(Wait what, SimTime from, SimTime until) {
   waited_[static_cast<std::size_t>(what)] += until - from;
-  if (observer_ != nullptr && until > from) observer_->waited(what, from, until);
+  if (hears_of(Stream::compute) && until > from) observer_->waited(what, from, until);
   if (waits_for_cpu_attention(what)) bubbles_[sub_batch_ == 0 ? 0 : 1] += until - from;
 }
 
@@ -560,7 +596,7 @@ void Executor::go_round(const IterationPlan& plan, const LayerWork& work, SimTim
     copies_under_way_ -= count;
   }
   share_links();
-  if (observer_ != nullptr) observer_->went_round(rounds);
+  if (hears_of(Stream::h2d) || hears_of(Stream::compute)) observer_->went_round(rounds);
   plan.rule->skip_rounds(count);
 }
 
@@ -631,33 +667,48 @@ inline bool Executor::compute_quiet_layers(const IterationPlan& plan, Duration e
 }
 
 bool Executor::pairs_repeat() {
-  const bool settled = launch_at_ == kNever && !copies_ended_ && shares_host_link_only();
-  if (!settled || !copies_[0].busy() || !copies_[1].busy() || for_requests_ > 0) return false;
+  constexpr std::int32_t kMostMissed = 8;
+  constexpr std::int32_t kPassed = 256;
+  if (passed_ > 0) {
+    --passed_;
+    return false;
+  }
+  const bool ends_next = launch_at_ == kNever && !copies_ended_ && shares_host_link_only();
+  if (!ends_next || !copies_[0].busy() || !copies_[1].busy() || for_requests_ > 0) return false;
+  // A copy that was queued has started before shares could change.
+  if (!copies_[0].issued_when_free() || !copies_[1].issued_when_free()) return false;
   const SimTime at = std::max(copies_[0].started(), copies_[1].started());
-  const std::array<CopyStream::Timing, 2> timing{copies_[0].timing(at), copies_[1].timing(at)};
-  if (pair_.known && at == pair_.at) return pair_.repeats && timing == pair_.timing;
-  const Pair before = std::exchange(
-      pair_, {.known = true, .at = at, .timing = timing, .use = {use_of(Stream::h2d), use_of(Stream::d2h)}});
-  pair_.repeats = before.known && before.timing == timing && follows(before);
-  return pair_.repeats;
+  if (at == left_at_) return false;
+  const Pair now{{copies_[0].timing(at), copies_[1].timing(at)}};
+  if (repeated_.period > Duration{} && now == repeated_.pair) return true;
+  if (noted_pair_.known && at == noted_pair_.at) return false;
+  const NotedPair before = std::exchange(noted_pair_, {.known = true,
+                                                       .at = at,
+                                                       .pair = now,
+                                                       .use = {use_of(Stream::h2d), use_of(Stream::d2h)},
+                                                       .starts = {copies_[0].starts(), copies_[1].starts()}});
+  if (++missed_ >= kMostMissed) passed_ = kPassed;
+  return before.known && before.pair == now && follows(before);
 }
 
-bool Executor::follows(const Pair& before) {
-  const SimTime at = pair_.at;
-  pair_period_ = at - before.at;
+bool Executor::follows(const NotedPair& before) {
+  const SimTime at = noted_pair_.at;
   const std::size_t first = first_of_pair();
   const CopyStream& ends_first = copies_[first];
+  RepeatedPair repeated{.pair = noted_pair_.pair, .period = at - before.at};
   const bool wait_for_each_other = ends_first.started() == at;
-  const Duration idle = wait_for_each_other ? at + pair_period_ - ends_first.finish() : Duration{};
+  const Duration idle = wait_for_each_other ? at + repeated.period - ends_first.finish() : Duration{};
   for (std::size_t i = 0; i < 2; ++i) {
-    pair_use_[i] = pair_.use[i] - before.use[i];
+    repeated.use[i] = noted_pair_.use[i] - before.use[i];
     // Each has followed one like it, at once or when both had ended.
     const Duration waited = i == first ? idle : Duration{};
-    const StreamUse one{.busy = pair_period_ - waited, .stall = waited, .bytes = copies_[i].in_flight().bytes};
-    if (pair_use_[i] != one) return false;
+    const StreamUse one{.busy = repeated.period - waited, .stall = waited, .bytes = copies_[i].in_flight().bytes};
+    if (repeated.use[i] != one || noted_pair_.starts[i] != before.starts[i] + 1) return false;
   }
-  return copies_[1 - first].started() == at &&
-         (wait_for_each_other || ends_first.started() + pair_period_ == ends_first.finish());
+  const bool in_turn = wait_for_each_other || ends_first.started() + repeated.period == ends_first.finish();
+  if (copies_[1 - first].started() != at || !in_turn) return false;
+  repeated_ = repeated;
+  return true;
 }
 
 void Executor::repeat_pairs(const IterationPlan& plan, Duration every, SimTime until) {
@@ -671,9 +722,11 @@ void Executor::repeat_pairs(const IterationPlan& plan, Duration every, SimTime u
   };
   const std::size_t first = first_of_pair();
   const std::array<std::size_t, 2> order{first, 1 - first};
-  const Duration lead = pair_.at - copies_[first].started();  // of the first one over the other one
-  const Duration to_first_end = copies_[first].finish() - pair_.at;
-  const bool joint = to_first_end == pair_period_;
+  const SimTime start = std::max(copies_[0].started(), copies_[1].started());  // of the first pair
+  const Duration period = repeated_.period;
+  const Duration lead = start - copies_[first].started();  // of the first one over the other one
+  const Duration to_first_end = copies_[first].finish() - start;
+  const bool joint = to_first_end == period;
   const bool wait_for_each_other = lead == Duration{};
   std::array<Copy, 2> copies{copies_[0].in_flight(), copies_[1].in_flight()};
   struct Named {
@@ -683,13 +736,16 @@ void Executor::repeat_pairs(const IterationPlan& plan, Duration every, SimTime u
   std::array<Named, 2> ended{};  // of the last pair of which the rule has heard an end
   IssuedCopies at_ends;          // by the calls for that pair
   IssuedCopies at_gate;
-  SimTime at = pair_.at;   // start of the pair in flight
-  SimTime told = at;       // up to here, the rule knows what has ended
+  SimTime at = start;      // of the pair in flight
+  SimTime told = start;    // up to here, the rule has heard of all that has ended
   std::int64_t pairs = 0;  // that have ended, followed by one like them
   bool repeats = true;
-  while (repeats && at + pair_period_ <= until) {
+  bool all_told = false;  // it was told that all copies of that instant have ended
+  const SimTime entered = now_;
+  // A cut at the end of a pair leaves open what follows it.
+  while (repeats && at + period < until) {
     const SimTime first_end = at + to_first_end;
-    const SimTime last_end = at + pair_period_;
+    const SimTime last_end = at + period;
     while (!at_gate_ && compute_free_ < first_end && layer_ < plan.layers) {
       if (const std::int32_t quiet = quiet_layers(plan); quiet > 0) {
         const std::int64_t starts = (first_end - compute_free_ - Duration(1)) / work + 1;
@@ -698,27 +754,36 @@ void Executor::repeat_pairs(const IterationPlan& plan, Duration every, SimTime u
         compute_layers(count);
         continue;
       }
+      now_ = compute_free_;
       rule.at_layer_start(layer_, 0, at_gate);
       at_gate_ = true;
-      if (at_gate.none() && rule.ready(layer_, 0)) compute_layers(1);
+      if (at_gate.count() == 0 && rule.ready(layer_, 0)) compute_layers(1);
     }
     // The streams do copies that start with a layer, and layers that start between the ends.
     const bool starts_at_end = !at_gate_ && compute_free_ == last_end && layer_ < plan.layers;
-    if (!at_gate.none() || (!at_gate_ && compute_free_ <= last_end && !starts_at_end)) break;
+    if (at_gate.count() > 0 || (!at_gate_ && compute_free_ <= last_end && !starts_at_end)) break;
     at_ends.clear();
     for (std::size_t lane = 0; lane < 2; ++lane) ended[lane] = {copies[lane].layer, copies[lane].tag};
-    bool none = true;
     for (std::size_t i = 0; i < (joint ? 1 : 2) && repeats; ++i) {
       const SimTime now = i == 0 ? first_end : last_end;
-      if (at_gate_) count_wait(rule.waits_for(layer_, 0), std::max(told, compute_free_), now);
-      told = now;
+      const bool waits = at_gate_;
+      const Wait what = waits ? rule.waits_for(layer_, 0) : Wait::layers;
+      const SimTime waits_since = std::max(told, compute_free_);
+      told = now_ = now;
+      const std::size_t before = at_ends.count();
       const auto lanes = std::span(order).subspan(i, joint ? 2 : 1);
       for (const std::size_t lane : lanes) {
         const Copy& copy = copies[lane];
-        if (observer_ != nullptr) observer_->copied(copy, lane == first ? at - lead : at, now);
+        if (hears_of(copy.stream)) observer_->copied(copy, lane == first ? at - lead : at, now);
+        at_ends.begin_call();
         rule.at_copy_done(copy, at_ends);
-        none &= at_ends.end_call();
+        repeats = at_ends.count() == before;
+        if (!repeats) break;  // what it has issued may end before the other one
       }
+      if (waits) count_wait(what, waits_since, now);
+      all_told = repeats;
+      if (!all_told) break;
+      at_ends.begin_call();
       if (starts_at_end && now == last_end) {
         rule.at_layer_start(layer_, 0, at_ends);
         at_gate_ = true;
@@ -727,7 +792,7 @@ void Executor::repeat_pairs(const IterationPlan& plan, Duration every, SimTime u
       }
       std::span<const std::size_t> next = lanes;
       if (wait_for_each_other) next = now < last_end ? std::span<const std::size_t>() : order;
-      repeats = at_ends.end_call_with(copies, next) && none;
+      repeats = at_ends.replace(copies, before, next);
       if (!repeats || !at_gate_ || !rule.ready(layer_, 0)) continue;
       use_of(Stream::compute).stall += now - compute_free_;
       compute_free_ = now;
@@ -738,30 +803,33 @@ void Executor::repeat_pairs(const IterationPlan& plan, Duration every, SimTime u
     at = told;
     ++pairs;
   }
-  pair_.repeats = repeats && pairs > 0;  // if none was repeated, the streams do this one
   // The streams catch up: to the start of the last pair that the rule knows, and from there on by themselves.
-  if (told > pair_.at) {
+  if (told > start) {
     const std::int64_t whole = repeats ? pairs - 1 : pairs;
     for (std::size_t i = 0; i < 2; ++i) {
-      copies_[i].shift(iteration_start_, pair_period_ * whole);
+      copies_[i].shift(iteration_start_, period * whole);
       copies_[i].rename(ended[i].layer, ended[i].tag);
       StreamUse& use = use_[i + 1];
-      use = use + pair_use_[i] * whole;
-      issued_[i] += pair_use_[i].bytes * whole;
+      use = use + repeated_.use[i] * whole;
+      issued_[i] += repeated_.use[i].bytes * whole;
     }
-    now_ = now_ + pair_period_ * whole;
-    CopyObserver* const observer = std::exchange(observer_, nullptr);  // it knows
+    now_ = entered + period * whole;
+    at_ends.repeat(rule, heard_);
     run_copies(&at_ends, told);
-    finish_copies(&at_ends);
-    observer_ = observer;
-    pair_.known = repeats;
-    pair_.at = at;
-    pair_.use = {use_of(Stream::h2d), use_of(Stream::d2h)};
+    if (all_told || at_gate_) finish_copies(&at_ends);
+    SPILLWAY_CHECK(at_ends.repeated(),
+                   "a pair of copies did not repeat the one before at " + std::to_string(told.ns()) + " ns");
+    noted_pair_.known = false;
+  }
+  if (pairs > 0) {
+    missed_ = 0;
+  } else {  // nor may the next one
+    left_at_ = start;
+    repeated_ = {};
   }
   if (at_gate_ && compute_free_ > now_) run_copies(&rule, compute_free_);
-  if (at_gate.none()) return;
-  at_gate.end_call();
-  at_gate.issue_again(*this);
+  if (at_gate.count() == 0) return;
+  at_gate.issue_all(*this);
   share_started();
   finish_copies(&rule);
 }

@@ -122,8 +122,15 @@ class CopyStream {
   }
   [[nodiscard]] const Slowdown& slowdown() const { return slowdown_; }
 
-  /// All that decides when the copy in flight ends. Times count from an instant.
+  /// Copies that have started so far.
+  [[nodiscard]] std::int64_t starts() const { return starts_; }
+  /// The copy in flight was issued while the stream was free.
+  [[nodiscard]] bool issued_when_free() const { return issued_when_free_; }
+  /// All that decides when the copy in flight ends, and others like it. Times count from an instant.
   struct Timing {
+    Bytes bytes{};
+    Duration launch{};
+    Duration transfer{};
     Duration started{};
     Duration timed_at{};
     Duration launch_left{};
@@ -132,7 +139,8 @@ class CopyStream {
     bool operator==(const Timing&) const = default;
   };
   [[nodiscard]] Timing timing(SimTime from) const {
-    return {started_ - from, timed_at_ - from, launch_left_, transfer_left_, slowdown_};
+    return {in_flight_.bytes, in_flight_.launch, in_flight_.transfer, started_ - from,
+            timed_at_ - from, launch_left_,      transfer_left_,      slowdown_};
   }
   /// The copy in flight is of another layer.
   void rename(std::int32_t layer, std::int32_t tag) {
@@ -184,6 +192,8 @@ class CopyStream {
   Copy in_flight_{};
   boost::circular_buffer<Copy> queued_;
   std::int64_t size_ = 0;
+  std::int64_t starts_ = 0;
+  bool issued_when_free_ = false;
 };
 
 /// Equal copies that ended one after the other, for each of which the compute stream waited.
@@ -204,6 +214,8 @@ struct CopyRounds {
 class CopyObserver {
  public:
   virtual ~CopyObserver() = default;
+  /// Whether it is told of copies on `stream`; compute: of waits. Constant.
+  [[nodiscard]] virtual bool hears_of(Stream /*stream*/) const { return true; }
   virtual void copied(const Copy& copy, SimTime started, SimTime ended) = 0;
   virtual void waited(Wait /*what*/, SimTime /*from*/, SimTime /*until*/) {}
   /// Many of both at once. Unless it is overridden, each is told by itself.
@@ -326,12 +338,12 @@ class Executor final : private CopySink {
     return copied_for_requests_ + (for_requests_ > 0 ? now_ - for_requests_since_ : Duration{});
   }
   /// When the next copy ends if no slowdown changes; kNever when no copy is in flight.
-  [[nodiscard]] SimTime next_copy_done() const {
+  [[nodiscard, gnu::always_inline]] SimTime next_copy_done() const {
     const SimTime next = next_host_copy_done();
     return lanes_used_ == 2 ? next : earlier(next, next_other_done());
   }
   /// When a copy ends, or a launch whose end changes shares, if nothing changes earlier.
-  [[nodiscard]] SimTime next_copy_event() const { return earlier(next_copy_done(), launch_at_); }
+  [[nodiscard, gnu::always_inline]] SimTime next_copy_event() const { return earlier(next_copy_done(), launch_at_); }
 
   /// Bytes at the start of the object that an iteration without copies uses.
   static constexpr std::size_t kHead = 96;
@@ -345,7 +357,9 @@ class Executor final : private CopySink {
   }
   /// By value: std::min returns a reference, which is then read again.
   static constexpr SimTime earlier(SimTime a, SimTime b) { return b < a ? b : a; }
-  [[nodiscard]] SimTime next_host_copy_done() const { return earlier(copies_[0].finish(), copies_[1].finish()); }
+  [[nodiscard, gnu::always_inline]] SimTime next_host_copy_done() const {
+    return earlier(copies_[0].finish(), copies_[1].finish());
+  }
   [[nodiscard]] SimTime next_other_done() const;
   /// The stream whose copy ends first; of several, the one whose end the rule hears of first.
   [[nodiscard]] CopyStream& next_to_end();
@@ -443,6 +457,7 @@ class Executor final : private CopySink {
   [[nodiscard]] std::int32_t quiet_layers(const IterationPlan& plan) const {
     return std::min(plan.rule->quiet(layer_), plan.layers - layer_);
   }
+  [[nodiscard]] bool hears_of(Stream stream) const { return heard_[static_cast<std::size_t>(stream)]; }
   /// Of a step: has waited for `what`.
   void count_wait(Wait what, SimTime from, SimTime until);
   /// Of the two copies that are in flight or queued: one in each direction of the host link is in flight, and they
@@ -468,6 +483,7 @@ class Executor final : private CopySink {
   std::array<StreamUse, kStreams> use_{};
   Slowdown interference_;  // of compute by copies
   CopyObserver* observer_;
+  std::array<bool, kStreams> heard_{};  // what it hears of
   bool others_copy_;
   bool copies_ended_ = false;  // now; the rule does not know it yet
   std::array<CopyStream, kLanes> copies_{};
@@ -515,22 +531,42 @@ class Executor final : private CopySink {
     Duration copied_for_requests{};
   };
   void note(std::uint64_t rule, Noted& noted) const;
-  /// Two copies on the host link, one in each direction, whose launches have ended. Times count from `at`.
+  /// Two copies on the host link, one in each direction, with no change of shares to come before one of them ends: all
+  /// that decides when they end. Times count from the start of the one that started last.
   struct Pair {
-    bool known = false;
-    bool repeats = false;  // the one before
-    SimTime at{};          // start of the copy that started last
     std::array<CopyStream::Timing, 2> timing{};
-    std::array<StreamUse, 2> use{};  // totals before the two end
+    bool operator==(const Pair&) const = default;
   };
-  /// The last pair has followed `before`, and between them no other copy has ended. Sets the two below.
-  [[nodiscard]] bool follows(const Pair& before);
-  Pair pair_{};                          // the last one
-  Duration pair_period_{};               // since the one before; both copies of that one have ended
-  std::array<StreamUse, 2> pair_use_{};  // what the two of that one added
-  Noted noted_{};                        // before the layer noted_layer_
-  Noted next_noted_{};                   // kept for its memory
-  std::int32_t noted_layer_ = -1;        // -1: none in this run
+  /// One that is in flight, with the totals so far.
+  struct NotedPair {
+    bool known = false;
+    SimTime at{};
+    Pair pair{};
+    std::array<StreamUse, 2> use{};
+    std::array<std::int64_t, 2> starts{};
+  };
+  /// One that was followed by its like, which holds wherever the rule issues the same again.
+  struct RepeatedPair {
+    Pair pair{};
+    Duration period{};               // 0: none so far
+    std::array<StreamUse, 2> use{};  // of one pair
+  };
+  /// The noted pair has followed `before`, and no other copy has ended between them. Sets repeated_ then.
+  [[nodiscard]] bool follows(const NotedPair& before);
+  /// How long copies take has changed.
+  void forget_pairs() {
+    noted_pair_.known = false;
+    repeated_ = {};
+  }
+  NotedPair noted_pair_{};
+  RepeatedPair repeated_{};
+  SimTime left_at_ = kNever;  // start of a pair that runs step by step although it repeats
+  // Where pairs do not repeat, they are looked at now and then.
+  std::int32_t missed_ = 0;        // pairs since one has repeated
+  std::int32_t passed_ = 0;        // calls for which none is looked at
+  Noted noted_{};                  // before the layer noted_layer_
+  Noted next_noted_{};             // kept for its memory
+  std::int32_t noted_layer_ = -1;  // -1: none in this run
 };
 
 }  // namespace spillway

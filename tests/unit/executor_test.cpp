@@ -1144,6 +1144,53 @@ class Intervals final : public CopyObserver {
   std::vector<Interval> waits{};
 };
 
+/// Copies of 1 byte. Two queue in each direction with layer 0, of which the first is shorter, and one more with
+/// layer 1. Later, one follows in a direction that is free when a copy ends.
+class QueuesAtFirst final : public LayerRule {
+ public:
+  void at_layer_start(std::int32_t layer, std::int32_t, CopySink& sink) override {
+    layer_ = layer;
+    if (layer == 0) {
+      issue(Stream::h2d, 4, sink);
+      issue(Stream::d2h, 1, sink);
+    }
+    if (layer > 1) return;
+    issue(Stream::h2d, 10, sink);
+    issue(Stream::d2h, 10, sink);
+  }
+  void at_copy_done(const Copy& copy, CopySink&) override { --under_way_[copy.stream == Stream::h2d ? 0 : 1]; }
+  void at_copies_done(CopySink& sink) override {
+    if (layer_ < 2) return;
+    if (under_way_[1] == 0) issue(Stream::d2h, 10, sink);
+    if (under_way_[0] == 0) issue(Stream::h2d, 10, sink);
+  }
+  [[nodiscard]] bool ready(std::int32_t, std::int32_t) const override { return true; }
+
+ private:
+  void issue(Stream stream, std::int64_t transfer, CopySink& sink) {
+    ++under_way_[stream == Stream::h2d ? 0 : 1];
+    sink.issue({.stream = stream, .bytes = Bytes(1), .transfer = ns(transfer)});
+  }
+  std::array<std::int32_t, 2> under_way_{};
+  std::int32_t layer_ = 0;
+};
+
+// Both directions take 3/2 of their time while both transfer, and layers of 15 start at 5, 20, 35 and so on. In the
+// queues, d2h ends at 7, 22 and 37, and h2d at 11 and 26: 15 apart, as each copy starts while the other direction
+// transfers. At 37, d2h is free for a moment until the next copy is issued. The third copy of h2d has then done
+// floor(11 * 2 / 3) = 7 of its 10 and takes ceil(3 * 3 / 2) = 5 more: it ends at 42, not at 41.
+TEST(ExecutorPairs, CopiesThatWereQueued_DoNotRepeatAsIssuedOnesDo) {
+  const std::vector<SubBatchTimes> times{{.before = ns(5), .gpu = LayerTimes(ns(15))}};
+  QueuesAtFirst rule;
+  Intervals intervals;
+  Executor executor({.h2d = {3, 2}, .d2h = {3, 2}}, &intervals);
+  const IterationPlan plan{6, times, &rule};
+  executor.begin(plan, at(0));
+  EXPECT_EQ(executor.run(plan, kNever).time, at(95));
+  EXPECT_EQ(std::ranges::count(intervals.copies, Intervals::Interval{at(22), at(37)}), 1);
+  EXPECT_EQ(std::ranges::count(intervals.copies, Intervals::Interval{at(26), at(42)}), 1);
+}
+
 // The layer takes 10. A run of four copies of 2 + 8 starts then: they end at 20, 30, 40 and 50. What starts beside a
 // copy takes 3/2 of its time, so three pieces of 3 take 5, and the last one 3: 20 to 25, 30 to 35, 40 to 45, 50 to 53.
 // The rule is asked at 10, after three rounds, when the last copy has arrived, and at 53; without rounds, twice for
