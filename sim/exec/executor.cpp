@@ -667,8 +667,8 @@ inline bool Executor::compute_quiet_layers(const IterationPlan& plan, Duration e
 }
 
 bool Executor::pairs_repeat() {
-  constexpr std::int32_t kMostMissed = 8;
-  constexpr std::int32_t kPassed = 256;
+  constexpr std::int32_t kMostMissed = 64;
+  constexpr std::int32_t kPassed = 4096;
   if (passed_ > 0) {
     --passed_;
     return false;

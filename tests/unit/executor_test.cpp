@@ -1191,6 +1191,45 @@ TEST(ExecutorPairs, CopiesThatWereQueued_DoNotRepeatAsIssuedOnesDo) {
   EXPECT_EQ(std::ranges::count(intervals.copies, Intervals::Interval{at(26), at(42)}), 1);
 }
 
+/// With layer 0, 8 come in and 9 go out. When these have gone, a copy of no bytes goes out for 1, and then both start
+/// again.
+class WithTail final : public LayerRule {
+ public:
+  void at_layer_start(std::int32_t layer, std::int32_t, CopySink& sink) override {
+    if (layer == 0) both(sink);
+  }
+  void at_copy_done(const Copy& copy, CopySink& sink) override {
+    if (copy.stream == Stream::h2d) return;
+    if (copy.bytes > Bytes(0)) {
+      sink.issue({.stream = Stream::d2h, .launch = ns(1)});
+    } else {
+      both(sink);
+    }
+  }
+  [[nodiscard]] bool ready(std::int32_t, std::int32_t) const override { return true; }
+
+ private:
+  static void both(CopySink& sink) {
+    sink.issue({.stream = Stream::h2d, .bytes = Bytes(1), .transfer = ns(8)});
+    sink.issue({.stream = Stream::d2h, .bytes = Bytes(1), .transfer = ns(9)});
+  }
+};
+
+// Both start at 2, 12 and 22 and take 10 with the copy of no bytes: what goes out ends at 11, 21 and 31.
+TEST(ExecutorPairs, CopyThatMovesNothing_IsNoPartOfAnother) {
+  const std::vector<SubBatchTimes> times{{.before = ns(2), .gpu = LayerTimes(ns(4))}};
+  WithTail rule;
+  Intervals intervals;
+  Executor executor({}, &intervals);
+  const IterationPlan plan{10, times, &rule};
+  executor.begin(plan, at(0));
+  EXPECT_EQ(executor.run(plan, kNever).time, at(42));
+  for (const auto& [from, until] : {Intervals::Interval{at(2), at(11)}, Intervals::Interval{at(12), at(21)},
+                                    Intervals::Interval{at(21), at(22)}, Intervals::Interval{at(22), at(31)}}) {
+    EXPECT_EQ(std::ranges::count(intervals.copies, Intervals::Interval{from, until}), 1) << from.ns();
+  }
+}
+
 // The layer takes 10. A run of four copies of 2 + 8 starts then: they end at 20, 30, 40 and 50. What starts beside a
 // copy takes 3/2 of its time, so three pieces of 3 take 5, and the last one 3: 20 to 25, 30 to 35, 40 to 45, 50 to 53.
 // The rule is asked at 10, after three rounds, when the last copy has arrived, and at 53; without rounds, twice for
