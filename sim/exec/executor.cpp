@@ -729,12 +729,7 @@ void Executor::repeat_pairs(const IterationPlan& plan, Duration every, SimTime u
   const bool joint = to_first_end == period;
   const bool wait_for_each_other = lead == Duration{};
   std::array<Copy, 2> copies{copies_[0].in_flight(), copies_[1].in_flight()};
-  struct Named {
-    std::int32_t layer = 0;
-    std::int32_t tag = 0;
-  };
-  std::array<Named, 2> ended{};  // of the last pair of which the rule has heard an end
-  IssuedCopies at_ends;          // by the calls for that pair
+  IssuedCopies at_ends;  // in the calls for the last pair of which the rule has heard an end
   IssuedCopies at_gate;
   SimTime at = start;      // of the pair in flight
   SimTime told = start;    // up to here, the rule has heard of all that has ended
@@ -763,7 +758,6 @@ void Executor::repeat_pairs(const IterationPlan& plan, Duration every, SimTime u
     const bool starts_at_end = !at_gate_ && compute_free_ == last_end && layer_ < plan.layers;
     if (at_gate.count() > 0 || (!at_gate_ && compute_free_ <= last_end && !starts_at_end)) break;
     at_ends.clear();
-    for (std::size_t lane = 0; lane < 2; ++lane) ended[lane] = {copies[lane].layer, copies[lane].tag};
     for (std::size_t i = 0; i < (joint ? 1 : 2) && repeats; ++i) {
       const SimTime now = i == 0 ? first_end : last_end;
       const bool waits = at_gate_;
@@ -808,7 +802,7 @@ void Executor::repeat_pairs(const IterationPlan& plan, Duration every, SimTime u
     const std::int64_t whole = repeats ? pairs - 1 : pairs;
     for (std::size_t i = 0; i < 2; ++i) {
       copies_[i].shift(iteration_start_, period * whole);
-      copies_[i].rename(ended[i].layer, ended[i].tag);
+      copies_[i].rename(copies[i].layer, copies[i].tag);
       StreamUse& use = use_[i + 1];
       use = use + repeated_.use[i] * whole;
       issued_[i] += repeated_.use[i].bytes * whole;
