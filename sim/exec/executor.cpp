@@ -754,7 +754,7 @@ void Executor::repeat_pairs(const IterationPlan& plan, Duration every, SimTime u
       at_gate_ = true;
       if (at_gate.count() == 0 && rule.ready(layer_, 0)) compute_layers(1);
     }
-    // The streams do copies that start with a layer, and layers that start between the ends.
+    // Copies that start with a layer, and layers that start between the ends, are executed step by step.
     const bool starts_at_end = !at_gate_ && compute_free_ == last_end && layer_ < plan.layers;
     if (at_gate.count() > 0 || (!at_gate_ && compute_free_ <= last_end && !starts_at_end)) break;
     at_ends.clear();

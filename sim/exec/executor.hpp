@@ -337,6 +337,7 @@ class Executor final : private CopySink {
   [[nodiscard]] Duration copying_for_requests() const {
     return copied_for_requests_ + (for_requests_ > 0 ? now_ - for_requests_since_ : Duration{});
   }
+  // Always inlined: the loops over steps ask all the time, and GCC makes calls of these once such a loop is long.
   /// When the next copy ends if no slowdown changes; kNever when no copy is in flight.
   [[nodiscard, gnu::always_inline]] SimTime next_copy_done() const {
     const SimTime next = next_host_copy_done();
@@ -465,7 +466,7 @@ class Executor final : private CopySink {
   [[nodiscard]] bool pairs_repeat();
   /// Of these copies, the one that ends first; of two at once, the one from the GPU.
   [[nodiscard]] std::size_t first_of_pair() const { return copies_[0].finish() < copies_[1].finish() ? 0 : 1; }
-  /// Goes on with layers and pairs of copies for as long as each pair repeats the one before, and by `until`; `every`:
+  /// Goes on with layers and pairs of copies while each pair repeats the one before and ends before `until`; `every`:
   /// time of each layer. To be called where a layer may start, right after pairs_repeat().
   void repeat_pairs(const IterationPlan& plan, Duration every, SimTime until);
   /// Charges the idle time of `stream` since `free_since` to work that starts at `start`.

@@ -651,13 +651,13 @@ class Recorder final : public LayerRule {
   [[nodiscard]] LayerRule* get() { return rule_ ? this : nullptr; }
   std::vector<Call> calls{};
   int skips = 0;                // of equal pieces
-  int repeated = 0;             // copies of pairs that repeat, of which not the streams tell
+  int repeated = 0;             // ends of copies that the executor told while pairs repeated
   std::array<int, 2> rounds{};  // of runs, and in turn
 
  private:
   std::unique_ptr<LayerRule> rule_;
   bool recurs_;
-  const CopySink* executor_ = nullptr;  // takes all copies but those of pairs that repeat
+  const CopySink* executor_ = nullptr;  // the sink of all calls but those made while pairs repeat
   bool in_turn_ = false;
 };
 
