@@ -79,9 +79,7 @@ class PensieveSpace final : public OffloadPolicy {
   [[nodiscard]] Fit grows(const RequestView& request, Tokens upto) const override {
     const Blocks needed = blocks(upto) - request.held;
     if (needed <= obtainable()) return Fit::now;
-    const Blocks soon = soon_free() + resting_.counts().dirty;
-    // When nothing else runs, what is not free is on its way.
-    return needed <= soon || view_.batch().running == 1 ? Fit::after_moves : Fit::later;
+    return needed <= soon_free() + resting_.counts().dirty ? Fit::after_moves : Fit::later;
   }
   [[nodiscard]] Fit decodes(std::int64_t count) const override {
     return view_.decode_growth(count) <= obtainable() ? Fit::now : Fit::later;

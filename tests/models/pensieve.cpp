@@ -85,9 +85,8 @@ class Space final : public OffloadPolicy {
   [[nodiscard]] Fit grows(const RequestView& request, Tokens upto) const override {
     const std::int64_t more = blocks_of(view_, upto.count()) - request.held.count();
     if (more <= within_reach()) return Fit::now;
-    const bool alone = view_.batch().running == 1;
     const std::int64_t resting = count(kNobody, [](const State& s) { return s.gpu; });
-    return alone || more <= free_blocks(view_) + resting ? Fit::after_moves : Fit::later;
+    return more <= free_blocks(view_) + resting ? Fit::after_moves : Fit::later;
   }
   [[nodiscard]] Fit decodes(std::int64_t count) const override {
     return view_.decode_growth(count).count() <= within_reach() ? Fit::now : Fit::later;
