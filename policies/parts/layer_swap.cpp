@@ -54,11 +54,12 @@ void LayerSwap::at_layer_start(std::int32_t layer, std::int32_t sub_batch, CopyS
   started_ = true;
   current_ = layer;
   waited_ = false;
-  decide(sink);
+  if (!going_in_ || !going_out_) decide(sink);
 }
 
 void LayerSwap::at_copies_done(CopySink& sink) {
-  if (std::exchange(waited_, false) || check_at_completion_) decide(sink);
+  const bool decides = std::exchange(waited_, false) || check_at_completion_;
+  if (decides && (!going_in_ || !going_out_)) decide(sink);
 }
 
 void LayerSwap::at_copy_done(const Copy& copy, CopySink& /*sink*/) {
@@ -66,7 +67,7 @@ void LayerSwap::at_copy_done(const Copy& copy, CopySink& /*sink*/) {
   if (copy.stream == Stream::h2d) {
     going_in_ = false;
     gpu_.insert(copy.layer);
-    old_.erase(copy.layer);
+    if (!resized() && old_.has(copy.layer)) old_.erase(copy.layer);
     ++came_in_;
   } else {
     going_out_ = false;
@@ -74,8 +75,25 @@ void LayerSwap::at_copy_done(const Copy& copy, CopySink& /*sink*/) {
   }
 }
 
+inline void LayerSwap::come_in(std::int32_t layer, CopySink& sink) {
+  going_in_ = true;
+  host_.erase(layer);
+  issue(layer, slot_of(layer).in, sink);
+}
+
+inline void LayerSwap::go_out(std::int32_t layer, CopySink& sink) {
+  going_out_ = true;
+  gpu_.erase(layer);
+  issue(layer, slot_of(layer).out, sink);
+}
+
+inline void LayerSwap::issue(std::int32_t layer, Copy& slot, CopySink& sink) {
+  peak_host_ = std::max(peak_host_, slot.bytes * (layers_ - gpu_.count()));
+  slot.layer = layer;
+  sink.issue(slot);
+}
+
 void LayerSwap::decide(CopySink& sink) {
-  if (going_in_ && going_out_) return;
   const bool may_leave = !going_out_ && on_host_ > 0 && coldest_ != LayerSet::kNone && gpu_.has(coldest_) &&
                          layers_ - gpu_.count() < on_host_ + 2;
   const bool may_come = !going_in_ && host_.count() > on_host_;  // a slot on the GPU is free
@@ -86,26 +104,15 @@ void LayerSwap::decide(CopySink& sink) {
     // If swaps are in step with layers, for example every second layer, the same layers would swap for ever. After each
     // layer could have swapped once, all would have their new slot, so swap the layers that still have the old slot.
     const bool stays = came_in_ >= layers_ && !resized() && !old_.has(coldest_) && gpu_.has(current_);
-    if (needed && !stays) start(Stream::d2h, coldest_, sink);
+    if (needed && !stays) go_out(coldest_, sink);
   }
-  if (may_come) start(Stream::h2d, hottest, sink);
+  if (may_come) come_in(hottest, sink);
   // After a raise by several layers, more than one may have to go before the layer that is waited for has a slot.
   if (!going_in_ && !going_out_ && !gpu_.has(current_)) {
     std::int32_t last = current_;
     while (!gpu_.has(last)) last = last > 0 ? last - 1 : layers_ - 1;
-    start(Stream::d2h, last, sink);
+    go_out(last, sink);
   }
-}
-
-void LayerSwap::start(Stream stream, std::int32_t layer, CopySink& sink) {
-  const bool in = stream == Stream::h2d;
-  (in ? going_in_ : going_out_) = true;
-  (in ? host_ : gpu_).erase(layer);
-  SlotCopies& copies = old_.has(layer) ? old_copies_ : copies_;
-  Copy& slot = in ? copies.in : copies.out;
-  peak_host_ = std::max(peak_host_, slot.bytes * (layers_ - gpu_.count()));
-  slot.layer = layer;
-  sink.issue(slot);
 }
 
 }  // namespace spillway

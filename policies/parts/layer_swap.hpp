@@ -28,12 +28,14 @@ class LayerSet {
   static constexpr std::int32_t kNone = -1;
 
   [[nodiscard]] bool has(std::int32_t layer) const { return (words_[word(layer)] >> bit(layer) & 1U) != 0; }
+  /// Requires that the set lacks it.
   void insert(std::int32_t layer) {
-    count_ += has(layer) ? 0 : 1;
+    ++count_;
     words_[word(layer)] |= std::uint64_t{1} << bit(layer);
   }
+  /// Requires that the set has it.
   void erase(std::int32_t layer) {
-    count_ -= has(layer) ? 1 : 0;
+    --count_;
     words_[word(layer)] &= ~(std::uint64_t{1} << bit(layer));
   }
   [[nodiscard]] std::int32_t count() const { return count_; }
@@ -123,8 +125,14 @@ class LayerSwap final : public LayerRule {
   [[nodiscard]] std::int32_t distance(std::int32_t layer) const {
     return layer >= current_ ? layer - current_ : layer - current_ + layers_;
   }
+  /// Not while copies in both directions are under way.
   void decide(CopySink& sink);
-  void start(Stream stream, std::int32_t layer, CopySink& sink);
+  void come_in(std::int32_t layer, CopySink& sink);
+  void go_out(std::int32_t layer, CopySink& sink);
+  void issue(std::int32_t layer, Copy& slot, CopySink& sink);
+  [[nodiscard]] SlotCopies& slot_of(std::int32_t layer) {
+    return !resized() && old_.has(layer) ? old_copies_ : copies_;
+  }
 
   std::int32_t layers_;
   std::int32_t on_host_;

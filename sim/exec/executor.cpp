@@ -1,6 +1,5 @@
 #include "sim/exec/executor.hpp"
 
-#include <boost/container/small_vector.hpp>
 #include <cstdlib>
 #include <limits>
 #include <string>
@@ -46,86 +45,11 @@ void assign(Copy& to, const Copy& from) {
   to.alike = from.alike;
 }
 
-/// Takes the copies that a rule issues in several calls, and repeats the calls on behalf of the rule.
-class IssuedCopies final : public LayerRule, public CopySink {
- public:
-  using Heard = std::array<bool, kStreams>;
-
-  void clear() {
-    count_ = 0;
-    call_ = calls_ = 0;
-  }
-  void begin_call() { call_ = calls_++; }
-  [[nodiscard]] std::size_t count() const { return count_; }
-  /// Since there were `before`, the last call, and no other one, has issued one copy on each of `lanes`, equal to the
-  /// one in `copies` but for its layer and tag. `copies` take over these.
-  bool replace(std::array<Copy, 2>& copies, std::size_t before, std::span<const std::size_t> lanes) const {
-    if (count_ - before != lanes.size()) return false;
-    for (const std::size_t lane : lanes) {
-      Copy& copy = copies[lane];
-      const bool second = lanes.size() == 2 && issued_[before].copy.stream != copy.stream;
-      const Copy& next = issued_[before + (second ? 1 : 0)].copy;
-      copy.layer = next.layer;
-      copy.tag = next.tag;
-      if (copy != next) return false;
-    }
-    return true;
-  }
-  void issue(const Copy& copy) override {
-    if (count_ == issued_.size()) issued_.emplace_back();
-    Issued& next = issued_[count_++];
-    next.call = call_;
-    assign(next.copy, copy);
-  }
-  void issue_all(CopySink& sink) const {
-    for (std::size_t i = 0; i < count_; ++i) sink.issue(issued_[i].copy);
-  }
-
-  /// From now on, as many calls as there were issue the same copies again. The observer has heard of their copies, so
-  /// it hears of none meanwhile. Later calls are the rule's.
-  void repeat(LayerRule& rule, Heard& heard) {
-    call_ = 0;
-    rule_ = &rule;
-    heard_ = &heard;
-    again_ = std::exchange(heard, {});
-  }
-  void at_layer_start(std::int32_t layer, std::int32_t sub_batch, CopySink& sink) override {
-    rule_->at_layer_start(layer, sub_batch, sink);
-  }
-  void at_copy_done(const Copy& copy, CopySink& sink) override {
-    if (call_ == calls_) return rule_->at_copy_done(copy, sink);
-    repeat_call(sink);
-  }
-  void at_copies_done(CopySink& sink) override {
-    if (call_ == calls_) return rule_->at_copies_done(sink);
-    repeat_call(sink);
-  }
-  [[nodiscard]] bool ready(std::int32_t layer, std::int32_t sub_batch) const override {
-    return rule_->ready(layer, sub_batch);
-  }
-  /// All of the calls have come again.
-  [[nodiscard]] bool repeated() const { return call_ == calls_; }
-
- private:
-  struct Issued {
-    std::size_t call = 0;
-    Copy copy{};
-  };
-  void repeat_call(CopySink& sink) {
-    for (std::size_t i = 0; i < count_; ++i) {
-      if (issued_[i].call == call_) sink.issue(issued_[i].copy);
-    }
-    if (++call_ == calls_) *heard_ = again_;
-  }
-
-  boost::container::small_vector<Issued, 2> issued_{2};  // the first ones; the others keep their place
-  std::size_t count_ = 0;
-  std::size_t calls_ = 0;
-  std::size_t call_ = 0;
-  LayerRule* rule_ = nullptr;
-  Heard* heard_ = nullptr;
-  Heard again_{};
-};
+/// Whether they are equal but for their names.
+bool are_alike(const Copy& a, const Copy& b) {
+  return a.stream == b.stream && a.bytes == b.bytes && a.launch == b.launch && a.transfer == b.transfer &&
+         a.owner == b.owner && a.alike == b.alike;
+}
 
 }  // namespace
 
@@ -267,12 +191,6 @@ Executor::Executor(CopyLinks links, const Slowdown& compute, CopyObserver* obser
   check(compute);
 }
 
-SimTime Executor::next_other_done() const {
-  SimTime next = kNever;
-  for (std::size_t i = 2; i < kLanes; ++i) next = std::min(next, copies_[i].finish());
-  return next;
-}
-
 inline CopyStream& Executor::next_to_end() {
   CopyStream* next = &copies_[lane(Stream::d2h)];
   const auto or_else = [&](Stream stream) {
@@ -283,19 +201,23 @@ inline CopyStream& Executor::next_to_end() {
     or_else(Stream::h2d);
     return *next;
   }
-  for (const Stream stream : {Stream::peer_out, Stream::h2d, Stream::peer_in, Stream::cpu}) or_else(stream);
+  if (peers_used_) or_else(Stream::peer_out);
+  or_else(Stream::h2d);
+  if (peers_used_) or_else(Stream::peer_in);
+  or_else(Stream::cpu);
   return *next;
 }
 
 void Executor::use_lane(std::size_t lane) {
   if (lane >= lanes_used_) lanes_used_ = kLanes;
   if (lane < links_.streams()) links_used_ = links_.streams();
+  if (between_gpus(lane)) peers_used_ = true;
 }
 
 void Executor::issue(const Copy& copy) {
   const std::size_t at = lane(copy.stream);
   CopyStream& stream = copies_[at];
-  if (at >= links_used_) use_lane(at);
+  if (at >= links_used_ || (between_gpus(at) && !peers_used_)) use_lane(at);
   const bool starts = !stream.busy();
   if (starts) charge_stall(copy.stream, stream.free_since(), now_);
   const std::int64_t copies = 1 + copy.alike;
@@ -328,18 +250,18 @@ void Executor::update_shares() {
   launch_at_ = kNever;
   launches_known_ = true;
   Transfers transfers{};
-  for (std::size_t i = 0; i < links_used_; ++i) {
+  for_each_link([&](std::size_t i) {
     transfers[i] = copies_[i].transferring(now_);
     if (transfers[i] == nullptr) launch_at_ = earlier(launch_at_, copies_[i].launched());
-  }
+  });
   if (others_copy_) return;
   const Slowdowns& slowdowns = links_.alone(transfers);
   if (!slowed_ && &slowdowns == &CopyLinks::kUnslowed) return;
   slowed_ = false;
-  for (std::size_t i = 0; i < links_used_; ++i) {
+  for_each_link([&](std::size_t i) {
     copies_[i].set_slowdown(slowdowns[i], now_);
     slowed_ |= !copies_[i].slowdown().none();
-  }
+  });
 }
 
 void Executor::set_duplexed(bool both) {
@@ -491,11 +413,15 @@ inline void Executor::count_wait(Wait what, SimTime from, SimTime until) {
 
 // A step waits: goes on to the next copy event. Returns whether that is not later than `until`.
 bool Executor::wait(LayerRule* rule, Wait what, SimTime until) {
-  SPILLWAY_CHECK(next_copy_done() != kNever, "layer " + std::to_string(layer_) + ", sub-batch " +
-                                                 std::to_string(sub_batch_) + " waits at " + std::to_string(now_.ns()) +
-                                                 " ns with no copy in flight");
+  const SimTime done = next_copy_done();
+  SPILLWAY_CHECK(done != kNever, "layer " + std::to_string(layer_) + ", sub-batch " + std::to_string(sub_batch_) +
+                                     " waits at " + std::to_string(now_.ns()) + " ns with no copy in flight");
+  const SimTime event = earlier(done, launch_at_);
+  const SimTime stop = earlier(event, until);
   const SimTime from = now_;
-  const bool reached = reach(rule, next_copy_event(), until);
+  if (event <= until || (copies_ended_ && now_ < stop)) run_copies(rule, stop);
+  now_ = stop;
+  const bool reached = event <= until;
   count_wait(what, from, now_);
   if (reached) finish_copies(rule);
   return reached;
@@ -711,121 +637,279 @@ bool Executor::follows(const NotedPair& before) {
   return true;
 }
 
-void Executor::repeat_pairs(const IterationPlan& plan, Duration every, SimTime until) {
-  LayerRule& rule = *plan.rule;
-  const Duration work = stretched(every);
-  const auto compute_layers = [&](std::int32_t count) {
-    use_of(Stream::compute).busy += work * count;
-    compute_free_ = compute_free_ + work * count;
-    layer_ += count;
-    at_gate_ = false;
+/// Takes the copies that a rule issues in several calls, and repeats the calls on behalf of the rule. On each lane, the
+/// first copy that is like that of a pair is kept as a name.
+class Executor::IssuedCopies final : public LayerRule, public CopySink {
+ public:
+  explicit IssuedCopies(const std::array<Copy, 2>& pair) : pair_(pair) {}
+
+  void clear() {
+    count_ = calls_ = 0;
+    like_ = 0;
+    others_.clear();
+  }
+  void begin_call() { ++calls_; }
+  [[nodiscard]] std::uint32_t count() const { return count_; }
+  /// There is one copy like that of the pair on each lane of `lanes`, a set of bits, and no other one.
+  [[nodiscard]] bool repeat_on(std::uint32_t lanes) const { return like_ == lanes && others_.empty(); }
+  /// `copy` gets the name of the one that is like that of the pair on `lane`.
+  void rename(std::size_t lane, Copy& copy) const {
+    copy.layer = like_those_[lane].layer;
+    copy.tag = like_those_[lane].tag;
+  }
+  void issue(const Copy& copy) override {
+    const std::uint32_t lane = copy.stream == pair_[0].stream ? 0 : 1;
+    if (are_alike(copy, pair_[lane]) && (like_ >> lane & 1U) == 0) {
+      like_ |= 1U << lane;
+      like_those_[lane] = {count_++, calls_, copy.layer, copy.tag};
+    } else {
+      issue_other(copy);
+    }
+  }
+  void issue_all(CopySink& sink) const {
+    for (std::uint32_t i = 0; i < count_; ++i) sink.issue(issued(i).copy);
+  }
+
+  /// From now on, as many calls as there were issue the same copies again. The observer has heard of their copies, so
+  /// it hears of none meanwhile. Later calls are the rule's.
+  void repeat(LayerRule& rule, std::array<bool, kStreams>& heard) {
+    call_ = 0;
+    rule_ = &rule;
+    heard_ = &heard;
+    again_ = std::exchange(heard, {});
+  }
+  void at_layer_start(std::int32_t layer, std::int32_t sub_batch, CopySink& sink) override {
+    rule_->at_layer_start(layer, sub_batch, sink);
+  }
+  void at_copy_done(const Copy& copy, CopySink& sink) override {
+    if (call_ == calls_) return rule_->at_copy_done(copy, sink);
+    repeat_call(sink);
+  }
+  void at_copies_done(CopySink& sink) override {
+    if (call_ == calls_) return rule_->at_copies_done(sink);
+    repeat_call(sink);
+  }
+  [[nodiscard]] bool ready(std::int32_t layer, std::int32_t sub_batch) const override {
+    return rule_->ready(layer, sub_batch);
+  }
+  /// All of the calls have come again.
+  [[nodiscard]] bool repeated() const { return call_ == calls_; }
+
+ private:
+  struct LikeThose {
+    std::uint32_t position = 0;
+    std::uint32_t call = 0;
+    std::int32_t layer = 0;
+    std::int32_t tag = 0;
   };
-  const std::size_t first = first_of_pair();
-  const std::array<std::size_t, 2> order{first, 1 - first};
-  const SimTime start = std::max(copies_[0].started(), copies_[1].started());  // of the first pair
-  const Duration period = repeated_.period;
-  const Duration lead = start - copies_[first].started();  // of the first one over the other one
-  const Duration to_first_end = copies_[first].finish() - start;
-  const bool joint = to_first_end == period;
-  const bool wait_for_each_other = lead == Duration{};
-  std::array<Copy, 2> copies{copies_[0].in_flight(), copies_[1].in_flight()};
-  IssuedCopies at_ends;  // in the calls for the last pair of which the rule has heard an end
-  IssuedCopies at_gate;
-  SimTime at = start;      // of the pair in flight
-  SimTime told = start;    // up to here, the rule has heard of all that has ended
-  std::int64_t pairs = 0;  // that have ended, followed by one like them
-  bool repeats = true;
-  bool all_told = false;  // it was told that all copies of that instant have ended
-  const SimTime entered = now_;
-  // A cut at the end of a pair leaves open what follows it.
-  while (repeats && at + period < until) {
-    const SimTime first_end = at + to_first_end;
-    const SimTime last_end = at + period;
-    while (!at_gate_ && compute_free_ < first_end && layer_ < plan.layers) {
-      if (const std::int32_t quiet = quiet_layers(plan); quiet > 0) {
-        const std::int64_t starts = (first_end - compute_free_ - Duration(1)) / work + 1;
+  struct Issued {
+    std::uint32_t call = 0;  // from 1 on; 0: before the first begin_call()
+    Copy copy{};
+  };
+  /// Not inlined: issue() would save registers for it in every call.
+  [[gnu::noinline]] void issue_other(const Copy& copy) {
+    others_.push_back({calls_, copy});
+    ++count_;
+  }
+  [[nodiscard]] Issued issued(std::uint32_t position) const {
+    std::size_t other = position;
+    for (std::size_t lane = 0; lane < pair_.size(); ++lane) {
+      const LikeThose& like = like_those_[lane];
+      if ((like_ >> lane & 1U) == 0 || like.position > position) continue;
+      if (like.position < position) {
+        --other;
+        continue;
+      }
+      Issued found{like.call, pair_[lane]};
+      rename(lane, found.copy);
+      return found;
+    }
+    return others_[other];
+  }
+  void repeat_call(CopySink& sink) {
+    ++call_;
+    for (std::uint32_t i = 0; i < count_; ++i) {
+      if (const Issued one = issued(i); one.call == call_) sink.issue(one.copy);
+    }
+    if (call_ == calls_) *heard_ = again_;
+  }
+
+  const std::array<Copy, 2>& pair_;
+  std::array<LikeThose, 2> like_those_{};
+  std::uint32_t like_ = 0;   // lanes that have one, as bits
+  std::uint32_t calls_ = 0;  // away from count_: read as one word with it, it would wait for its last write
+  std::vector<Issued> others_;
+  std::uint32_t count_ = 0;
+  std::uint32_t call_ = 0;
+  LayerRule* rule_ = nullptr;
+  std::array<bool, kStreams>* heard_ = nullptr;
+  std::array<bool, kStreams> again_{};
+};
+
+/// Pairs of copies of which each repeats the one before: the rule hears of their ends, and layers compute meanwhile.
+class Executor::PairRun {
+ public:
+  /// The first pair is in flight.
+  PairRun(Executor& executor, const IterationPlan& plan, Duration work)
+      : executor_(executor),
+        rule_(*plan.rule),
+        plan_(plan),
+        work_(work),
+        first_(executor.first_of_pair()),
+        start_(std::max(executor.copies_[0].started(), executor.copies_[1].started())),
+        period_(executor.repeated_.period),
+        lead_(start_ - executor.copies_[first_].started()),
+        to_first_end_(executor.copies_[first_].finish() - start_) {}
+
+  /// While each pair ends before `until`.
+  void go_on(SimTime until) {
+    const SimTime entered = executor_.now_;
+    const bool joint = to_first_end_ == period_;
+    const bool wait_for_each_other = lead_ == Duration{};
+    const std::uint32_t after_first = wait_for_each_other ? 0U : 1U << first_;
+    // What follows a pair is not known if the run is cut at its end.
+    while (at_ + period_ < until) {
+      const SimTime first_end = at_ + to_first_end_;
+      const SimTime last_end = at_ + period_;
+      start_layers(first_end);
+      // Copies that start with a layer, and layers that start between the ends, are executed step by step.
+      const bool computes = !executor_.at_gate_;
+      const SimTime free = executor_.compute_free_;
+      const bool starts_at_end = computes && free == last_end && executor_.layer_ < plan_.layers;
+      if (from_gate_.count() > 0 || (computes && free <= last_end && !starts_at_end)) break;
+      at_ends_.clear();
+      if (!joint) {
+        repeats_ = told_ends(0, 1, first_end) && goes_on(after_first, false, last_end);
+        if (!repeats_) break;
+      }
+      repeats_ = told_ends(joint ? 0 : 1, 2, last_end) && goes_on(kBoth, starts_at_end, last_end);
+      if (!repeats_) break;
+      for (std::size_t lane = 0; lane < 2; ++lane) at_ends_.rename(lane, copies_[lane]);
+      at_ = last_end;
+      ++pairs_;
+    }
+    catch_up(entered);
+  }
+
+ private:
+  static constexpr std::uint32_t kBoth = 0b11;
+
+  void compute_layers(std::int32_t count) {
+    executor_.use_of(Stream::compute).busy += work_ * count;
+    executor_.compute_free_ = executor_.compute_free_ + work_ * count;
+    executor_.layer_ += count;
+    executor_.at_gate_ = false;
+  }
+  /// Layers start before `end`, until one has to wait, or issues copies.
+  void start_layers(SimTime end) {
+    while (!executor_.at_gate_ && executor_.compute_free_ < end && executor_.layer_ < plan_.layers) {
+      if (const std::int32_t quiet = executor_.quiet_layers(plan_); quiet > 0) {
+        const std::int64_t starts = (end - executor_.compute_free_ - Duration(1)) / work_ + 1;
         const auto count = static_cast<std::int32_t>(std::min<std::int64_t>(starts, quiet));
-        rule.skip(layer_, count);
+        rule_.skip(executor_.layer_, count);
         compute_layers(count);
         continue;
       }
-      now_ = compute_free_;
-      rule.at_layer_start(layer_, 0, at_gate);
-      at_gate_ = true;
-      if (at_gate.count() == 0 && rule.ready(layer_, 0)) compute_layers(1);
+      executor_.now_ = executor_.compute_free_;
+      rule_.at_layer_start(executor_.layer_, 0, from_gate_);
+      executor_.at_gate_ = true;
+      if (from_gate_.count() == 0 && rule_.ready(executor_.layer_, 0)) compute_layers(1);
     }
-    // Copies that start with a layer, and layers that start between the ends, are executed step by step.
-    const bool starts_at_end = !at_gate_ && compute_free_ == last_end && layer_ < plan.layers;
-    if (at_gate.count() > 0 || (!at_gate_ && compute_free_ <= last_end && !starts_at_end)) break;
-    at_ends.clear();
-    for (std::size_t i = 0; i < (joint ? 1 : 2) && repeats; ++i) {
-      const SimTime now = i == 0 ? first_end : last_end;
-      const bool waits = at_gate_;
-      const Wait what = waits ? rule.waits_for(layer_, 0) : Wait::layers;
-      const SimTime waits_since = std::max(told, compute_free_);
-      told = now_ = now;
-      const std::size_t before = at_ends.count();
-      const auto lanes = std::span(order).subspan(i, joint ? 2 : 1);
-      for (const std::size_t lane : lanes) {
-        const Copy& copy = copies[lane];
-        if (hears_of(copy.stream)) observer_->copied(copy, lane == first ? at - lead : at, now);
-        at_ends.begin_call();
-        rule.at_copy_done(copy, at_ends);
-        repeats = at_ends.count() == before;
-        if (!repeats) break;  // what it has issued may end before the other one
+  }
+  /// The rule hears that copies of the pair end `now`: those with the numbers `from` to `to` - 1, in the order of their
+  /// ends. Returns false when it has issued a copy at once, which may end before the next one.
+  bool told_ends(std::size_t from, std::size_t to, SimTime now) {
+    const bool waits = executor_.at_gate_;
+    const Wait what = waits ? rule_.waits_for(executor_.layer_, 0) : Wait::layers;
+    const SimTime waits_since = std::max(told_, executor_.compute_free_);
+    told_ = executor_.now_ = now;
+    const std::uint32_t before = at_ends_.count();
+    all_told_ = true;
+    for (std::size_t i = from; i < to && all_told_; ++i) {
+      const std::size_t lane = first_ ^ i;
+      const Copy& copy = copies_[lane];
+      if (executor_.hears_of(copy.stream)) executor_.observer_->copied(copy, i == 0 ? at_ - lead_ : at_, now);
+      at_ends_.begin_call();
+      rule_.at_copy_done(copy, at_ends_);
+      all_told_ = at_ends_.count() == before;
+    }
+    if (waits) executor_.count_wait(what, waits_since, now);
+    return all_told_;
+  }
+  /// The rule has heard of all copies that end now. The layer that waits starts, if it may. Returns whether the rule
+  /// has answered the ends of the pair with its like on `lanes` and with nothing else, and no layer ends by `last_end`,
+  /// the end of the pair.
+  [[gnu::always_inline]] bool goes_on(std::uint32_t lanes, bool starts_layer, SimTime last_end) {
+    at_ends_.begin_call();
+    if (starts_layer) {
+      rule_.at_layer_start(executor_.layer_, 0, at_ends_);
+      executor_.at_gate_ = true;
+    } else {
+      rule_.at_copies_done(at_ends_);
+    }
+    if (!at_ends_.repeat_on(lanes)) return false;
+    if (!executor_.at_gate_ || !rule_.ready(executor_.layer_, 0)) return true;
+    executor_.use_of(Stream::compute).stall += told_ - executor_.compute_free_;
+    executor_.compute_free_ = told_;
+    compute_layers(1);
+    return told_ == last_end || executor_.compute_free_ > last_end;
+  }
+  /// The streams go to the start of the last pair of which the rule has heard an end, and on from there by themselves.
+  void catch_up(SimTime entered) {
+    Executor& executor = executor_;
+    if (told_ > start_) {
+      const std::int64_t whole = repeats_ ? pairs_ - 1 : pairs_;
+      for (std::size_t i = 0; i < 2; ++i) {
+        executor.copies_[i].shift(executor.iteration_start_, period_ * whole);
+        executor.copies_[i].rename(copies_[i].layer, copies_[i].tag);
+        StreamUse& use = executor.use_of(copies_[i].stream);
+        use = use + executor.repeated_.use[i] * whole;
+        executor.issued_[i] += executor.repeated_.use[i].bytes * whole;
       }
-      if (waits) count_wait(what, waits_since, now);
-      all_told = repeats;
-      if (!all_told) break;
-      at_ends.begin_call();
-      if (starts_at_end && now == last_end) {
-        rule.at_layer_start(layer_, 0, at_ends);
-        at_gate_ = true;
-      } else {
-        rule.at_copies_done(at_ends);
-      }
-      std::span<const std::size_t> next = lanes;
-      if (wait_for_each_other) next = now < last_end ? std::span<const std::size_t>() : order;
-      repeats = at_ends.replace(copies, before, next);
-      if (!repeats || !at_gate_ || !rule.ready(layer_, 0)) continue;
-      use_of(Stream::compute).stall += now - compute_free_;
-      compute_free_ = now;
-      compute_layers(1);
-      repeats = now == last_end || compute_free_ > last_end;
+      executor.now_ = entered + period_ * whole;
+      at_ends_.repeat(rule_, executor.heard_);
+      executor.run_copies(&at_ends_, told_);
+      if (all_told_ || executor.at_gate_) executor.finish_copies(&at_ends_);
+      SPILLWAY_CHECK(at_ends_.repeated(),
+                     "a pair of copies did not repeat the one before at " + std::to_string(told_.ns()) + " ns");
+      executor.noted_pair_.known = false;
     }
-    if (!repeats) break;
-    at = told;
-    ++pairs;
-  }
-  // The streams catch up: to the start of the last pair that the rule knows, and from there on by themselves.
-  if (told > start) {
-    const std::int64_t whole = repeats ? pairs - 1 : pairs;
-    for (std::size_t i = 0; i < 2; ++i) {
-      copies_[i].shift(iteration_start_, period * whole);
-      copies_[i].rename(copies[i].layer, copies[i].tag);
-      StreamUse& use = use_[i + 1];
-      use = use + repeated_.use[i] * whole;
-      issued_[i] += repeated_.use[i].bytes * whole;
+    if (pairs_ > 0) {
+      executor.missed_ = 0;
+    } else {  // nor may the next one
+      executor.left_at_ = start_;
+      executor.repeated_ = {};
     }
-    now_ = entered + period * whole;
-    at_ends.repeat(rule, heard_);
-    run_copies(&at_ends, told);
-    if (all_told || at_gate_) finish_copies(&at_ends);
-    SPILLWAY_CHECK(at_ends.repeated(),
-                   "a pair of copies did not repeat the one before at " + std::to_string(told.ns()) + " ns");
-    noted_pair_.known = false;
+    if (executor.at_gate_ && executor.compute_free_ > executor.now_) {
+      executor.run_copies(&rule_, executor.compute_free_);
+    }
+    if (from_gate_.count() == 0) return;
+    from_gate_.issue_all(executor);
+    executor.share_started();
+    executor.finish_copies(&rule_);
   }
-  if (pairs > 0) {
-    missed_ = 0;
-  } else {  // nor may the next one
-    left_at_ = start;
-    repeated_ = {};
-  }
-  if (at_gate_ && compute_free_ > now_) run_copies(&rule, compute_free_);
-  if (at_gate.count() == 0) return;
-  at_gate.issue_all(*this);
-  share_started();
-  finish_copies(&rule);
+
+  Executor& executor_;
+  LayerRule& rule_;
+  const IterationPlan& plan_;
+  const Duration work_;      // of a layer
+  const std::size_t first_;  // lane of the one that ends first
+  const SimTime start_;      // of the first pair: both are in flight
+  const Duration period_;
+  const Duration lead_;  // of the one that ends first over the other one
+  const Duration to_first_end_;
+  std::array<Copy, 2> copies_{executor_.copies_[0].in_flight(), executor_.copies_[1].in_flight()};
+  IssuedCopies at_ends_{copies_};    // in the calls for the last pair of which the rule has heard an end
+  IssuedCopies from_gate_{copies_};  // when a layer started
+  SimTime at_ = start_;              // of the pair in flight
+  SimTime told_ = start_;            // up to here, the rule has heard of all that has ended
+  std::int64_t pairs_ = 0;           // that have ended, followed by one like them
+  bool repeats_ = true;
+  bool all_told_ = false;  // it was told that all copies of that instant have ended
+};
+
+void Executor::repeat_pairs(const IterationPlan& plan, Duration every, SimTime until) {
+  PairRun(*this, plan, stretched(every)).go_on(until);
 }
 
 void Executor::note(std::uint64_t rule, Noted& noted) const {

@@ -256,8 +256,8 @@ struct RunOutcome {
 /// O(steps + copies) per iteration, those of repeated layers left out, O(copies) where the rule reports quiet layers.
 /// Pieces that are alike count once, as long as no copy ends, and so do rounds. O(sub-batches) without a rule and times
 /// per layer, and with no copy in flight that slows compute down. Allocates only when a queue outgrows its
-/// buffer. Throws InvariantError when a step waits with no copy in flight, and when a rule issues copies
-/// that take no time for ever.
+/// buffer, and when pairs stop repeating. Throws InvariantError when a step waits with no copy in flight, and when a
+/// rule issues copies that take no time for ever.
 class Executor final : private CopySink {
  public:
   /// The copies have links of their own. `observer` may be null.
@@ -341,7 +341,9 @@ class Executor final : private CopySink {
   /// When the next copy ends if no slowdown changes; kNever when no copy is in flight.
   [[nodiscard, gnu::always_inline]] SimTime next_copy_done() const {
     const SimTime next = next_host_copy_done();
-    return lanes_used_ == 2 ? next : earlier(next, next_other_done());
+    if (lanes_used_ == 2) return next;
+    const SimTime with_cpu = earlier(next, copies_[kCpuLane].finish());
+    return peers_used_ ? earlier(with_cpu, next_peer_done()) : with_cpu;
   }
   /// When a copy ends, or a launch whose end changes shares, if nothing changes earlier.
   [[nodiscard, gnu::always_inline]] SimTime next_copy_event() const { return earlier(next_copy_done(), launch_at_); }
@@ -351,6 +353,8 @@ class Executor final : private CopySink {
 
  private:
   static constexpr std::size_t kLanes = kStreams - 1;  // every stream but compute
+  static constexpr std::size_t kCpuLane = static_cast<std::size_t>(Stream::cpu) - 1;
+  static constexpr std::size_t kPeerLane = static_cast<std::size_t>(Stream::peer_in) - 1;  // peer_out follows
   static std::size_t lane(Stream stream) {
     SPILLWAY_CHECK(stream != Stream::compute, "a copy on the compute stream");
     static_assert(static_cast<int>(Stream::compute) == 0 && static_cast<std::size_t>(Stream::h2d) == 1);
@@ -361,7 +365,10 @@ class Executor final : private CopySink {
   [[nodiscard, gnu::always_inline]] SimTime next_host_copy_done() const {
     return earlier(copies_[0].finish(), copies_[1].finish());
   }
-  [[nodiscard]] SimTime next_other_done() const;
+  [[nodiscard]] SimTime next_peer_done() const {
+    return earlier(copies_[kPeerLane].finish(), copies_[kPeerLane + 1].finish());
+  }
+  static constexpr bool between_gpus(std::size_t lane) { return lane == kPeerLane || lane == kPeerLane + 1; }
   /// The stream whose copy ends first; of several, the one whose end the rule hears of first.
   [[nodiscard]] CopyStream& next_to_end();
   /// Counts `lane` among those in use.
@@ -399,6 +406,17 @@ class Executor final : private CopySink {
     if (std::exchange(shares_due_, false)) share_links();
   }
   void update_shares();
+  /// `visit(lane)` for each lane in use that is a link.
+  template <class Visit>
+  void for_each_link(const Visit& visit) {
+    visit(0);
+    visit(1);
+    if (peers_used_) {
+      visit(kPeerLane);
+      visit(kPeerLane + 1);
+    }
+    if (links_used_ > kCpuLane) visit(kCpuLane);
+  }
   /// A transfer is slowed down while the other direction transfers, too. Sets `launch_at_`. While nothing transfers,
   /// the answer may be that of the instant at which both launches end.
   [[nodiscard]] bool both_directions() {
@@ -466,6 +484,8 @@ class Executor final : private CopySink {
   [[nodiscard]] bool pairs_repeat();
   /// Of these copies, the one that ends first; of two at once, the one from the GPU.
   [[nodiscard]] std::size_t first_of_pair() const { return copies_[0].finish() < copies_[1].finish() ? 0 : 1; }
+  class IssuedCopies;
+  class PairRun;
   /// Goes on with layers and pairs of copies while each pair repeats the one before and ends before `until`; `every`:
   /// time of each layer. To be called where a layer may start, right after pairs_repeat().
   void repeat_pairs(const IterationPlan& plan, Duration every, SimTime until);
@@ -490,6 +510,7 @@ class Executor final : private CopySink {
   std::array<CopyStream, kLanes> copies_{};
   std::size_t lanes_used_ = 2;   // 2: nothing but host copies so far; else kLanes
   std::size_t links_used_ = 2;   // the same, of the lanes that are links
+  bool peers_used_ = false;      // copies between GPUs have been issued
   SimTime launch_at_ = kNever;   // the next end of a launch that changes shares
   bool duplexed_ = false;        // the slowdowns of host copies are those of transfers in both directions
   bool slowed_ = true;           // on contended links: a slowdown may not be 1

@@ -230,6 +230,12 @@ class Pairs final : public RandomRule {
       copy.layer = at_;
       copy.tag = tag_++;
       sink.issue(copy);
+      if (!random_.chance(odd_percent_ / 4)) continue;
+      // Another one like it.
+      ++under_way_[i];
+      ++issued_[i];
+      copy.tag = tag_++;
+      sink.issue(copy);
     }
   }
   std::array<Copy, 2> copies_;

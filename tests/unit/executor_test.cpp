@@ -531,6 +531,7 @@ TEST(LayerSwap, SetsAreCyclic) {
   EXPECT_EQ(set.next_cyclic(128), 255);
   EXPECT_EQ(set.run(63), 2);
   EXPECT_EQ(set.run(1), 0);
+  set.erase(127);
   for (std::int32_t layer = 120; layer < 200; ++layer) set.insert(layer);
   EXPECT_EQ(set.run(120), 80);
   EXPECT_EQ(set.run(127), 73);
