@@ -300,6 +300,7 @@ void ExpertLayers::call_cpu(CopySink& sink, std::int64_t experts, Duration time,
   };
   const Bytes read = experts_.bytes * experts * experts_.gpus;
   const Duration start = experts > 0 ? cpu_.start : Duration(0);
+  if (calls_.full()) calls_.set_capacity(2 * calls_.capacity() + 1);
   calls_.push_back({.sends = sends,
                     .there = way(Stream::d2h, kThere),
                     .job = {.stream = Stream::cpu, .bytes = read, .launch = start, .transfer = time, .tag = kJob},

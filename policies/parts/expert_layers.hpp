@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <boost/circular_buffer.hpp>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -236,9 +237,9 @@ class ExpertLayers : public LayerPolicy, protected LayerRule {
   std::optional<Copy> run_{};
   std::int64_t loads_ = 0;  // issued, or about to be
   std::int64_t arrived_ = 0;
-  std::deque<CpuCall> calls_;   // that have not come back
-  std::size_t on_the_way_ = 0;  // of these, those whose hidden states have arrived
-  std::size_t jobs_done_ = 0;   // and those that the CPU has computed
+  boost::circular_buffer<CpuCall> calls_;  // that have not come back; a deque would allocate again and again
+  std::size_t on_the_way_ = 0;             // of these, those whose hidden states have arrived
+  std::size_t jobs_done_ = 0;              // and those that the CPU has computed
   std::int64_t called_ = 0;
   std::int64_t returned_ = 0;
   std::int64_t deferred_ = 0;  // of the calls

@@ -86,7 +86,9 @@ void CopyLinks::expect_on_shared(const Copy& copy) {
   const auto lane = static_cast<std::size_t>(copy.stream) - static_cast<std::size_t>(Stream::h2d);
   if (lane >= kLinks) return;
   const TransferSize size{copy.bytes, copy.transfer};
-  if (std::exchange(expected_[lane], size) == size || rate_of(copy) <= most_[lane]) return;
+  if (expected_[0][lane] == size || expected_[1][lane] == size) return;
+  expected_[1][lane] = std::exchange(expected_[0][lane], size);
+  if (rate_of(copy) <= most_[lane]) return;
   most_[lane] = rate_of(copy);
   const auto routes = std::as_const(route_).all();
   std::vector<double> wanted(shared_.size());
@@ -108,8 +110,12 @@ const Slowdowns& CopyLinks::alone_on_shared(const Transfers& transfers) {
   // Sets that differ have other sums, as a rule, so one comparison each will do.
   std::int64_t sum = 0;
   for (const TransferSize& size : asked) sum = 3 * sum + size.bytes.count() + size.transfer.count();
-  for (const Answer& answer : answers_) {
-    if (answer.sum == sum && answer.asked == asked) return answer.slowdowns;
+  for (std::size_t i = 0; i < answers_.size(); ++i, ++next_answer_) {
+    if (next_answer_ >= answers_.size()) next_answer_ = 0;
+    const Answer& answer = answers_[next_answer_];
+    if (answer.sum != sum || answer.asked != asked) continue;
+    ++next_answer_;
+    return answer.slowdowns;
   }
   const Answer now{sum, asked, fill(demands_of(asked))};
   if (answers_.size() < kMostAnswers) return answers_.emplace_back(now).slowdowns;

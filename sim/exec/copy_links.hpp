@@ -123,10 +123,10 @@ class CopyLinks {
   std::vector<double> traffic_{};
   std::int64_t traffic_changes_ = 0;
   bool own_idle_ = true;
-  Slowdowns lone_{};                   // without shared links, of one direction while the other rests
-  Slowdowns duplexed_{};               // and of both
-  std::array<double, kLinks> most_{};  // bytes/s of the fastest copy expected
-  TransferSizes expected_{};           // the last one
+  Slowdowns lone_{};                         // without shared links, of one direction while the other rests
+  Slowdowns duplexed_{};                     // and of both
+  std::array<double, kLinks> most_{};        // bytes/s of the fastest copy expected
+  std::array<TransferSizes, 2> expected_{};  // by lane, two sizes of late: they often take turns
   bool contended_ = false;
   bool fits_alone_ = true;  // on every shared link, the fastest copy of any one stream
   /// The slowdowns of one set of transfers. They are kept: copies of layers take turns with nothing, or with copies
@@ -139,6 +139,7 @@ class CopyLinks {
   static constexpr std::size_t kMostAnswers = 16;
   std::vector<Answer> answers_;  // the first ones, then in place of the oldest
   std::size_t oldest_ = 0;
+  std::size_t next_answer_ = 0;  // where to look first: sets come in the same order again and again
 };
 
 /// Adds `capacities` to `links`, which is empty.

@@ -243,17 +243,17 @@ void ExpertDraw::draw(Layer& layer, std::int32_t number) {
   if (decodes_ == 0 && all_in_use(sum) && use_all(layer, base)) return;
   layer.all_used_for = -1;
   // Experts that were in use before have another chance than the base says.
-  changed_.clear();
-  bool others = false;
+  changed_.resize(layer.before.size());
+  auto changed = changed_.begin();
   for (const Before& one : layer.before) {
-    if (one.m != 1.0) {
-      others = true;
-      continue;
-    }
+    if (one.m != 1.0) continue;
     const std::size_t r = rank[index(one.expert)];
-    sum += base.again[r] - base.d[r];
-    change(base, r, base.again[r]);
+    const std::int64_t before = std::exchange(base.d[r], base.again[r]);
+    sum += base.d[r] - before;
+    *changed++ = {r, before};
   }
+  const bool others = changed != changed_.end();
+  changed_.erase(changed, changed_.end());
   if (others) sum += change_others(layer, base);
   if (all_in_use(sum)) {
     drawn_.resize(index(choice_.count));
@@ -267,7 +267,8 @@ void ExpertDraw::draw(Layer& layer, std::int32_t number) {
     sort_drawn();
   }
   share_tokens(layer, base);
-  for (; !changed_.empty(); changed_.pop_back()) base.d[changed_.back().first] = changed_.back().second;
+  // The last one first: a rank that has changed twice gets its first d again.
+  for (auto one = changed_.rbegin(); one != changed_.rend(); ++one) base.d[one->first] = one->second;
   remember(layer, base);
 }
 
@@ -392,12 +393,13 @@ void ExpertDraw::share_tokens(Layer& layer, const Base& base) {
 }
 
 void ExpertDraw::remember(Layer& layer, const Base& base) {
-  layer.before.clear();
-  if (decodes_ == 0) return;
-  if (tokens() == 1) {
-    for (const std::int32_t expert : drawn_) layer.before.push_back({expert, 1.0});
+  if (decodes_ > 0 && tokens() == 1) {
+    layer.before.resize(drawn_.size());
+    for (std::size_t i = 0; i < drawn_.size(); ++i) layer.before[i] = {drawn_[i], 1.0};
     return;
   }
+  layer.before.clear();
+  if (decodes_ == 0) return;
   const Ranks& rank = ranks(layer);
   double sum = 0.0;
   for (std::size_t i = 0; i < layer.used.size(); ++i) {
