@@ -51,10 +51,17 @@ class VllmScheduler final : public Scheduler {
     if (unfinished.valid() && budget > Tokens(0)) {
       const RequestView request = view.request(unfinished);
       const Tokens tokens = std::min(request.remaining(), budget);
-      if (kv.grows(request, request.computed + tokens) == Fit::now) {
+      const Tokens upto = request.computed + tokens;
+      const auto ask = [&] { return kv.grows(request, upto); };
+      const Fit fit = fetch_and_ask(unfinished, upto, ask(), decision, ask);
+      if (fit == Fit::now) {
         decision.chunk(unfinished, tokens);
         pieces_.staged(request, tokens);
         budget -= tokens;
+      } else if (fit == Fit::after_moves) {
+        // If it left, it would come back as soon as it could, and leave again.
+        wait_for_memory(fit, decision);
+        budget = Tokens(0);
       } else {
         preempt(unfinished, view, kv, decision);
         preempted = true;

@@ -79,6 +79,23 @@ TEST(PlainPensieve, DecidesAsThePolicyUnderEveryScheduler) {
   }
 }
 
+// A prompt in the batch whose next part finds no memory waits for it. In three of the first 5,000 such cases it would
+// leave, find its place free, come back, and leave for ever: its own KV fills the host while it is away, so that what
+// rests on the GPU may be dropped.
+TEST(PlainPensieve, PartsOfPromptsWaitForMemoryUnderVllm) {
+  const PolicyInfo& under_vllm = *PolicyRegistry::instance().find("pensieve", "vllm");
+  const Seen seen = match_plain(
+      under_vllm, 500,
+      [](oracle::Dice& dice, Settings& settings, NaiveConfig& config) {
+        settings.set("engine.max_num_batched_tokens", dice.between(8, 40));
+        settings.set("engine.chunked_prefill", true);
+        config.host_blocks = Blocks(dice.between(1, 1 + config.gpu_blocks.count() / 2));
+      },
+      /*own=*/false);
+  EXPECT_GT(seen.on_host, more_than(0));
+  EXPECT_GT(seen.recomputed, more_than(0));
+}
+
 TEST(PlainPensieve, DecidesAsThePolicyWithoutAHost) {
   const Seen seen = match_plain(pensieve(), 1500,
                                 [](oracle::Dice&, Settings&, NaiveConfig& config) { config.host_blocks = Blocks(0); });
