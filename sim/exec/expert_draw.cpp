@@ -268,7 +268,7 @@ void ExpertDraw::draw(Layer& layer, std::int32_t number) {
   }
   share_tokens(layer, base);
   // The last one first: a rank that has changed twice gets its first d again.
-  for (auto one = changed_.rbegin(); one != changed_.rend(); ++one) base.d[one->first] = one->second;
+  for (std::size_t i = changed_.size(); i-- > 0;) base.d[changed_[i].first] = changed_[i].second;
   remember(layer, base);
 }
 
