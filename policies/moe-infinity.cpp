@@ -48,12 +48,13 @@ class MoeInfinity final : public ExpertLayers {
         matched_(static_cast<std::int32_t>(settings.get<std::int64_t>(kMatched))),
         layers_(experts().expert_layers()),
         free_(slots),
-        present_(static_cast<std::size_t>(experts().all())),
-        uses_(present_.size()),
+        present_(layers_, experts().count),
+        uses_(static_cast<std::size_t>(experts().all())),
         shares_(static_cast<std::size_t>(activation().patterns()), -1.0),
         stored_(shares_.size()),
-        right_(layers_, experts().count, of_kind(0)),
-        wrong_(layers_, experts().count, of_kind(0)),
+        right_(present_, of_kind(0)),
+        wrong_(present_, of_kind(0)),
+        is_ahead_(layers_, experts().count),
         ahead_(static_cast<std::size_t>(layers_)) {
     // At first those of the first layers are there.
     for (std::int32_t layer = 0; layer < layers_; ++layer) {
@@ -139,16 +140,24 @@ class MoeInfinity final : public ExpertLayers {
       for (double& share : shares) share = to_billionths(share / top_k);
     });
   }
-  [[nodiscard]] ExpertMatrix& matrix() { return running_ + 1 >= matched_ ? right_ : wrong_; }
+  [[nodiscard]] bool is_matched() const { return running_ + 1 >= matched_; }
+  /// The expert that is least worth keeping.
+  [[nodiscard]] std::optional<KeptExpert> least() {
+    return is_matched() ? right_.least(running_) : wrong_.least(running_);
+  }
+  /// The expert that is most worth loading, of those that are more worth keeping than `kept`.
+  [[nodiscard]] std::optional<LayerExpert> most(double kept) {
+    return is_matched() ? right_.most(running_, kept) : wrong_.most(running_, kept);
+  }
 
   void arrive(const LayerExpert& one) {
-    if (published_) by_use_.insert({uses_[at(one)], one.expert, one.layer});
-    set_present(one, true);
-  }
-  void set_present(const LayerExpert& one, bool present) {
-    present_[at(one)] = static_cast<std::uint8_t>(present);
-    if (published_) return;
-    for (ExpertMatrix* const matrix : {&right_, &wrong_}) present ? matrix->add(one) : matrix->remove(one);
+    present_.set(one, true);
+    if (published_) {
+      by_use_.insert({uses_[at(one)], one.expert, one.layer});
+      return;
+    }
+    right_.add(one);
+    wrong_.add(one);
   }
 
   void gate(std::int32_t layer, CopySink& sink) override {
@@ -160,7 +169,7 @@ class MoeInfinity final : public ExpertLayers {
     missing_.clear();
     for (const ExpertUse& use : used) {
       const LayerExpert one{layer, use.expert};
-      if (present_[at(one)] != 0) {
+      if (present_.has(one)) {
         resident_.push_back(use);
         if (published_) count_use(one);
       } else if (coming_ == one) {
@@ -193,7 +202,10 @@ class MoeInfinity final : public ExpertLayers {
   void judge(std::int32_t layer, std::span<const ExpertUse> used) {
     std::vector<std::int32_t>& ahead = ahead_[static_cast<std::size_t>(layer)];
     for (const std::int32_t expert : ahead) {
-      if (!std::ranges::binary_search(used, expert, {}, &ExpertUse::expert)) ++counts_.unused;
+      if (is_ahead_.has({layer, expert}) && !std::ranges::binary_search(used, expert, {}, &ExpertUse::expert)) {
+        ++counts_.unused;
+      }
+      is_ahead_.set({layer, expert}, false);
     }
     ahead.clear();
   }
@@ -204,13 +216,20 @@ class MoeInfinity final : public ExpertLayers {
       --free_;
       return;
     }
-    drop(published_ ? least_used(used) : *matrix().least(running_));
+    drop(published_ ? least_used(used) : least()->one);
   }
   void drop(const LayerExpert& one) {
-    // Loaded ahead, it leaves before its layer.
-    if (std::erase(ahead_[static_cast<std::size_t>(one.layer)], one.expert) > 0) ++counts_.unused;
-    if (published_) by_use_.erase({uses_[at(one)], one.expert, one.layer});
-    set_present(one, false);
+    present_.set(one, false);
+    if (is_ahead_.has(one)) {  // it leaves before its layer
+      is_ahead_.set(one, false);
+      ++counts_.unused;
+    }
+    if (published_) {
+      by_use_.erase({uses_[at(one)], one.expert, one.layer});
+      return;
+    }
+    right_.remove(one);
+    wrong_.remove(one);
   }
   void count_use(const LayerExpert& one) {
     std::int64_t& uses = uses_[at(one)];
@@ -250,21 +269,21 @@ class MoeInfinity final : public ExpertLayers {
     if (exhausted_) return;
     coming_ = wanted;
     ahead_[static_cast<std::size_t>(wanted->layer)].push_back(wanted->expert);
+    is_ahead_.set(*wanted, true);
     counts_.prefetched += experts().bytes;
     load(sink, 1, experts().matrices);
   }
   /// The expert that is loaded ahead next, if there is a slot for it.
   [[nodiscard]] std::optional<LayerExpert> take_slot() {
     if (free_ > 0) {
-      const std::optional<LayerExpert> wanted = matrix().most(running_, 0.0);
+      const std::optional<LayerExpert> wanted = most(0.0);
       if (wanted) --free_;
       return wanted;
     }
-    const std::optional<LayerExpert> least = matrix().least(running_);
+    const std::optional<KeptExpert> least = this->least();
     if (!least) return std::nullopt;
-    const double worth = keep_priority(matrix().share(*least), least->layer, layers_);
-    const std::optional<LayerExpert> wanted = matrix().most(running_, worth);
-    if (wanted) drop(*least);
+    const std::optional<LayerExpert> wanted = most(least->worth);
+    if (wanted) drop(least->one);
     return wanted;
   }
 
@@ -272,16 +291,16 @@ class MoeInfinity final : public ExpertLayers {
   bool prefetches_;
   std::int32_t matched_;
   std::int32_t layers_;
-  std::int64_t free_;                  // slots
-  std::vector<std::uint8_t> present_;  // 0 or 1
-  std::vector<std::int64_t> uses_;     // with variant=published: of each expert since it was loaded
-  std::set<Used> by_use_{};            // with variant=published: those that are there, the first one leaves first
-  std::vector<double> shares_;         // of the iteration's tokens, by kind of request
-  std::vector<double> popularity_{};   // popularity_in() of each kind, by layer and expert
+  std::int64_t free_;  // slots
+  PresentExperts present_;
+  std::vector<std::int64_t> uses_;    // with variant=published: of each expert since it was loaded
+  std::set<Used> by_use_{};           // with variant=published: those that are there, the first one leaves first
+  std::vector<double> shares_;        // of the iteration's tokens, by kind of request
+  std::vector<double> popularity_{};  // popularity_in() of each kind, by layer and expert
   std::vector<std::optional<ExpertShares>> stored_;  // of each kind
   std::vector<ExpertShares> mixed_{};                // of an iteration's kinds, and of those that they are mistaken for
   ExpertMatrix right_;
-  ExpertMatrix wrong_;
+  SeldomAskedMatrix wrong_;  // in the first layers alone
   std::int32_t running_ = 0;
   bool exhausted_ = true;  // nothing more is loaded ahead before the next gate
   std::optional<LayerExpert> coming_{};
@@ -290,6 +309,7 @@ class MoeInfinity final : public ExpertLayers {
   std::vector<LayerExpert> demanded_{};           // loads in demand, in order
   std::size_t next_demanded_ = 0;                 // that arrives next
   std::int64_t there_ = 0;                        // loads that have arrived
+  PresentExperts is_ahead_;                       // those that are there, or on their way, and have not been used since
   std::vector<std::vector<std::int32_t>> ahead_;  // by layer, loaded ahead since its last gate
 };
 

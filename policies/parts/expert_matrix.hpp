@@ -50,259 +50,353 @@ struct LayerExpert {
   return (whole + static_cast<double>(billionths - whole >= 0.5)) * 1e-9;
 }
 
-/// Shares of every expert, each row adding up to 1, and the experts of each row by their share, the largest first.
+/// Which experts are present.
+class PresentExperts {
+ public:
+  /// At first none is.
+  PresentExperts(std::int32_t layers, std::int32_t experts)
+      : experts_(static_cast<std::size_t>(experts)), present_(static_cast<std::size_t>(layers) * experts_) {}
+  [[nodiscard]] bool has(const LayerExpert& one) const { return row(one.layer)[one.expert] != 0; }
+  void set(const LayerExpert& one, bool present) {
+    present_[static_cast<std::size_t>(one.layer) * experts_ + static_cast<std::size_t>(one.expert)] =
+        static_cast<std::uint8_t>(present);
+  }
+  /// By expert, 0 or 1.
+  [[nodiscard]] const std::uint8_t* row(std::int32_t layer) const {
+    return present_.data() + static_cast<std::size_t>(layer) * experts_;
+  }
+
+ private:
+  std::size_t experts_;
+  std::vector<std::uint8_t> present_;
+};
+
+/// Shares of every expert, each row adding up to 1, and the experts of each row by their share, the largest first. The
+/// number of an expert in this order is its place.
 class ExpertShares {
  public:
   /// `share(layer, expert)`; at most 65,536 experts. O(layers * experts * log experts).
   template <class Share>
   ExpertShares(std::int32_t layers, std::int32_t experts, const Share& share)
-      : rows_(static_cast<std::size_t>(layers)) {
-    for (Row& row : rows_) {
-      row.shares.resize(static_cast<std::size_t>(experts));
-      row.kept.resize(row.shares.size());
-      row.position.resize(row.shares.size());
-      row.order.resize(row.shares.size());
-    }
-    filled_.resize(static_cast<std::size_t>(experts));
+      : layers_(layers),
+        experts_(static_cast<std::size_t>(experts)),
+        shares_(static_cast<std::size_t>(layers) * experts_),
+        kept_(shares_.size()),
+        order_(shares_.size()),
+        place_(shares_.size()),
+        filled_(experts_) {
     change([&](std::int32_t layer, std::span<double> shares) {
       for (std::int32_t e = 0; e < experts; ++e) shares[static_cast<std::size_t>(e)] = share(layer, e);
     });
   }
   /// Replaces all shares: `fill(layer, row)` must write every element of `row`, by expert. A matrix that uses them
-  /// needs ExpertMatrix::set() before any other call. O(layers * experts * log experts).
+  /// needs set() before any other call. O(layers * experts * log experts).
   template <class Fill>
   void change(const Fill& fill) {
-    for (std::size_t l = 0; l < rows_.size(); ++l) {
-      const auto layer = static_cast<std::int32_t>(l);
+    for (std::int32_t layer = 0; layer < layers_; ++layer) {
       fill(layer, std::span(filled_));
-      sort(rows_[l], keep_factor(layer, static_cast<std::int32_t>(rows_.size())));
+      sort(layer);
     }
   }
-  struct Row {
-    std::vector<double> shares{};           // the largest first
-    std::vector<std::int64_t> kept{};       // worth of keeping them: the bits of a number above 0 are in its order
-    std::vector<std::uint16_t> order{};     // whose they are; small, so that those of all layers stay in a cache
-    std::vector<std::uint16_t> position{};  // by expert, in `order`
-    [[nodiscard]] double share(std::int32_t expert) const { return shares[position[static_cast<std::size_t>(expert)]]; }
-  };
-  [[nodiscard]] const Row& row(std::int32_t layer) const { return rows_[static_cast<std::size_t>(layer)]; }
+  [[nodiscard]] std::int32_t layers() const { return layers_; }
+  [[nodiscard]] std::int32_t experts() const { return static_cast<std::int32_t>(experts_); }
+  [[nodiscard]] double share(std::int32_t layer, std::int32_t place) const { return shares_[at(layer, place)]; }
+  /// Worth of keeping the expert: the bits of a number above 0 are in its order.
+  [[nodiscard]] std::int64_t kept(std::int32_t layer, std::int32_t place) const { return kept_[at(layer, place)]; }
+  [[nodiscard]] std::int32_t place(const LayerExpert& one) const { return place_[at(one.layer, one.expert)]; }
+  /// Experts by their places.
+  [[nodiscard]] const std::uint16_t* order(std::int32_t layer) const { return order_.data() + at(layer, 0); }
 
  private:
+  [[nodiscard]] std::size_t at(std::int32_t layer, std::int32_t place) const {
+    return static_cast<std::size_t>(layer) * experts_ + static_cast<std::size_t>(place);
+  }
   /// The largest share first; of equal ones, the expert with the lowest number.
-  void sort(Row& row, double factor) {
+  void sort(std::int32_t layer) {
+    const double factor = keep_factor(layer, layers_);
     sorted_.clear();
     for (const double share : filled_) sorted_.emplace_back(-share, static_cast<std::uint16_t>(sorted_.size()));
     std::ranges::sort(sorted_);
+    const std::size_t row = at(layer, 0);
     for (std::size_t i = 0; i < sorted_.size(); ++i) {
       const std::uint16_t expert = sorted_[i].second;
-      row.shares[i] = -sorted_[i].first;
-      row.kept[i] = std::bit_cast<std::int64_t>(keep_priority(row.shares[i], factor));
-      row.order[i] = expert;
-      row.position[expert] = static_cast<std::uint16_t>(i);
+      const double share = -sorted_[i].first;
+      shares_[row + i] = share;
+      kept_[row + i] = std::bit_cast<std::int64_t>(keep_priority(share, factor));
+      order_[row + i] = expert;
+      place_[row + expert] = static_cast<std::uint16_t>(i);
     }
   }
 
-  std::vector<double> filled_;                            // of a row, by expert; kept for its memory
-  std::vector<std::pair<double, std::uint16_t>> sorted_;  // likewise
-  std::vector<Row> rows_;
+  std::int32_t layers_;
+  std::size_t experts_;
+  // Layer by layer, by place:
+  std::vector<double> shares_;
+  std::vector<std::int64_t> kept_;
+  std::vector<std::uint16_t> order_;  // small, so that those of all layers stay in a cache
+  std::vector<std::uint16_t> place_;  // by expert
+  // Kept for their memory:
+  std::vector<double> filled_;  // of a row, by expert
+  std::vector<std::pair<double, std::uint16_t>> sorted_;
 };
 
-/// Which experts are present, and which of them are worth most and least by shares that may change.
-class ExpertMatrix {
+/// An expert, and what keeping it is worth.
+struct KeptExpert {
+  LayerExpert one{};
+  double worth = 0.0;
+  bool operator==(const KeptExpert&) const = default;
+};
+
+/// The first absent expert by share of each layer, and which of these is most worth loading.
+class FirstAbsent {
  public:
-  /// At first none is present. `shares` must outlive it, or the next set().
-  ExpertMatrix(std::int32_t layers, std::int32_t experts, const ExpertShares& shares)
-      : layers_(layers),
-        experts_(experts),
-        rows_(static_cast<std::size_t>(layers)),
-        present_(rows_.size(), Bits(static_cast<std::size_t>(experts))),
-        by_share_(present_),
-        best_share_(rows_.size()),
-        best_kept_(rows_.size()),
-        least_kept_(rows_.size()) {
+  explicit FirstAbsent(std::int32_t layers) : share_(static_cast<std::size_t>(layers), -1.0), kept_(share_) {
     for (std::int32_t distance = 0; distance <= layers; ++distance) {
       nearness_.push_back(load_priority(1.0, distance, 0, layers));
     }
+  }
+  /// It is at `place`; experts(): none is absent.
+  void set(const ExpertShares& shares, std::int32_t layer, std::int32_t place) {
+    const auto at = static_cast<std::size_t>(layer);
+    const bool is_one = place < shares.experts();
+    share_[at] = is_one ? shares.share(layer, place) : -1.0;
+    kept_[at] = is_one ? std::bit_cast<double>(shares.kept(layer, place)) : -1.0;
+  }
+  /// Its layer, of those after `running` whose expert is more worth keeping than `kept`; -1: there is none. O(layers).
+  [[nodiscard]] std::int32_t most(std::int32_t running, double kept) const {
+    std::int32_t most = -1;
+    double highest = -1.0;
+    const auto layers = static_cast<std::int32_t>(share_.size());
+    for (std::int32_t l = running + 1; l < layers; ++l) {
+      const auto at = static_cast<std::size_t>(l);
+      if (kept_[at] <= kept) continue;
+      const double worth = share_[at] * nearness_[static_cast<std::size_t>(l - running)];
+      most = worth > highest ? l : most;
+      highest = std::max(highest, worth);
+    }
+    return most;
+  }
+
+ private:
+  // By layer, next to each other, because most() reads those of all later layers.
+  std::vector<double> share_;     // of its first absent expert; -1: none is
+  std::vector<double> kept_;      // worth of keeping that; likewise
+  std::vector<double> nearness_;  // by distance of two layers
+};
+
+/// Which of the present experts is worth least, and which absent one most, by shares that may change.
+///
+/// Contract of this and of SeldomAskedMatrix
+///  * `present` and `shares` must outlive it, `shares` up to the next set().
+///  * Each change of `present` is told by add() or remove() after it; at the start, none is present.
+///  * least(running) is the present expert that is least worth keeping, of all layers but `running`; of equal ones the
+///    one of the first layer. 0 <= running < layers.
+///  * most(running, kept) is the absent expert that is most worth loading, of the layers after `running` and of those
+///    that are more worth keeping than `kept`, such as what would have to leave; likewise. Every expert is more worth
+///    than 0.
+class ExpertMatrix {
+ public:
+  ExpertMatrix(const PresentExperts& present, const ExpertShares& shares)
+      : present_(present),
+        words_(static_cast<std::size_t>(shares.experts()) / kBits + 1),
+        rows_(static_cast<std::size_t>(shares.layers())),
+        by_share_(rows_.size() * words_),
+        first_absent_(shares.layers()),
+        least_kept_(rows_.size()) {
     set(shares);
   }
 
-  /// Replaces the shares. The experts that are present stay. O(layers * experts).
+  /// Replaces the shares. O(layers * experts).
   void set(const ExpertShares& shares) {
-    for (const Change& change : changes_) present_[at(change.layer)].set(change.expert, change.present);
-    changes_.clear();
     shares_ = &shares;
-    for (std::int32_t layer = 0; layer < layers_; ++layer) {
-      const std::size_t l = at(layer);
-      const auto& position = shares.row(layer).position;
-      Row& row = rows_[l];
+    std::ranges::fill(by_share_, 0);
+    for (std::int32_t layer = 0; layer < shares.layers(); ++layer) {
+      const std::uint16_t* const order = shares.order(layer);
+      const std::uint8_t* const present = present_.row(layer);
+      Row& row = rows_[at(layer)];
       row.last = -1;
-      for (std::int32_t e = 0; e < experts_; ++e) {
-        const std::int32_t place = position[static_cast<std::size_t>(e)];
-        const bool present = present_[l].has(e);
-        by_share_[l].set(place, present);
-        if (present) row.last = std::max(row.last, place);
+      for (std::int32_t place = 0; place < shares.experts(); ++place) {
+        if (present[order[place]] == 0) continue;
+        word(layer, place) |= bit(place);
+        row.last = place;
       }
-      row.first_absent = by_share_[l].next_absent(0);
+      row.first_absent = first_from(layer, 0);
       judge_last(layer);
-      judge_first_absent(layer);
+      first_absent_.set(shares, layer, row.first_absent);
     }
   }
-
-  [[nodiscard]] double share(const LayerExpert& one) const { return shares_->row(one.layer).share(one.expert); }
-  /// O(1), and O(log layers + experts / 64) in the next call of least() or most().
-  void add(const LayerExpert& one) { note(one, true); }
-  void remove(const LayerExpert& one) { note(one, false); }
-
-  /// The present expert that is least worth keeping, of all layers but `running`; of equal ones the one of the first
-  /// layer. O(1), and as above; 0 <= running < layers.
-  [[nodiscard]] std::optional<LayerExpert> least(std::int32_t running) {
-    catch_up();
+  /// O(log layers + experts / 64).
+  void add(const LayerExpert& one) {
+    const std::int32_t place = shares_->place(one);
+    word(one.layer, place) |= bit(place);
+    Row& row = rows_[at(one.layer)];
+    if (place > row.last) {
+      row.last = place;
+      if (one.layer != running_) judge_last(one.layer);
+    }
+    if (place == row.first_absent) set_first_absent(one.layer, first_from(one.layer, place));
+  }
+  void remove(const LayerExpert& one) {
+    Row& row = rows_[at(one.layer)];
+    // Most often the last one leaves, whose place need not be looked up.
+    std::int32_t place = row.last;
+    if (shares_->order(one.layer)[place] != one.expert) place = shares_->place(one);
+    word(one.layer, place) &= ~bit(place);
+    if (place == row.last) {
+      row.last = last_up_to(one.layer, place);
+      if (one.layer != running_) judge_last(one.layer);
+    }
+    if (place < row.first_absent) set_first_absent(one.layer, place);
+  }
+  /// O(1); O(log layers) where another layer runs.
+  [[nodiscard]] std::optional<KeptExpert> least(std::int32_t running) {
     if (running != running_) {
       const std::int32_t before = std::exchange(running_, running);
       if (before >= 0) judge_last(before);
       judge_last(running);
     }
     const std::size_t least = least_kept_.least();
-    if (least_kept_.at(least) == kNone) return std::nullopt;
+    const std::int64_t kept = least_kept_.at(least);
+    if (kept == kNone) return std::nullopt;
     const auto layer = static_cast<std::int32_t>(least);
-    return LayerExpert{layer, expert_at(layer, rows_[least].last)};
+    return KeptExpert{{layer, shares_->order(layer)[rows_[least].last]}, std::bit_cast<double>(kept)};
   }
-  /// The absent expert that is most worth loading, of the layers after `running` and of those that are more worth
-  /// keeping than `kept`, such as what would have to leave; likewise. Every expert is more worth than 0. O(layers), and
-  /// as above.
-  [[nodiscard]] std::optional<LayerExpert> most(std::int32_t running, double kept) {
-    catch_up();
-    std::int32_t most = -1;
-    double highest = -1.0;
-    for (std::int32_t l = running + 1; l < layers_; ++l) {
-      if (best_kept_[at(l)] <= kept) continue;
-      const double worth = best_share_[at(l)] * nearness_[static_cast<std::size_t>(l - running)];
-      most = worth > highest ? l : most;
-      highest = std::max(highest, worth);
-    }
-    if (most < 0) return std::nullopt;
-    return LayerExpert{most, expert_at(most, rows_[at(most)].first_absent)};
+  /// O(layers).
+  [[nodiscard]] std::optional<LayerExpert> most(std::int32_t running, double kept) const {
+    const std::int32_t layer = first_absent_.most(running, kept);
+    if (layer < 0) return std::nullopt;
+    return LayerExpert{layer, shares_->order(layer)[rows_[at(layer)].first_absent]};
   }
 
  private:
-  /// A set of experts, or of places of a row.
-  class Bits {
-   public:
-    explicit Bits(std::size_t count) : words_((count + kBits - 1) / kBits), count_(static_cast<std::int32_t>(count)) {}
-    [[nodiscard]] bool has(std::int32_t at) const { return (words_[word(at)] >> bit(at) & 1U) != 0; }
-    void set(std::int32_t at, bool present) {
-      std::uint64_t& of = words_[word(at)];
-      of = (of & ~(std::uint64_t{1} << bit(at))) | std::uint64_t{present} << bit(at);
-    }
-    /// The last one up to `at`; -1: none.
-    [[nodiscard]] std::int32_t last_up_to(std::int32_t at) const {
-      std::size_t w = word(at);
-      const std::uint64_t left = words_[w] << (kBits - 1 - bit(at));
-      if (left != 0) return at - std::countl_zero(left);
-      while (w-- > 0) {
-        if (words_[w] != 0) return static_cast<std::int32_t>((w + 1) * kBits) - 1 - std::countl_zero(words_[w]);
-      }
-      return -1;
-    }
-    /// The first number from `at` on that is not in the set; `count`: all are.
-    [[nodiscard]] std::int32_t next_absent(std::int32_t at) const {
-      while (at < count_) {
-        const std::int32_t more = std::countr_one(words_[word(at)] >> bit(at));
-        if (more < static_cast<std::int32_t>(kBits - bit(at))) return std::min(at + more, count_);
-        at += more;
-      }
-      return count_;
-    }
-
-   private:
-    static constexpr std::size_t kBits = 64;
-    static std::size_t word(std::int32_t at) { return static_cast<std::size_t>(at) / kBits; }
-    static std::size_t bit(std::int32_t at) { return static_cast<std::size_t>(at) % kBits; }
-    std::vector<std::uint64_t> words_;
-    std::int32_t count_;
-  };
-  /// Places of a layer's row, by share.
+  /// Places of a layer.
   struct Row {
     std::int32_t last = -1;         // of an expert that is present; -1: none is
-    std::int32_t first_absent = 0;  // of one that is not
-    bool moved = false;             // `last`, since judge_last()
+    std::int32_t first_absent = 0;  // of one that is not; `experts`: all are present
   };
-  struct Change {
-    std::uint16_t layer = 0;
-    std::uint16_t expert = 0;
-    bool present = false;
-  };
-  static constexpr std::size_t kMostChanges = 4096;
+  static constexpr std::size_t kBits = 64;
   static constexpr std::int64_t kNone = std::numeric_limits<std::int64_t>::max();
   static std::size_t at(std::int32_t layer) { return static_cast<std::size_t>(layer); }
-  [[nodiscard]] std::int32_t expert_at(std::int32_t layer, std::int32_t place) const {
-    return shares_->row(layer).order[static_cast<std::size_t>(place)];
+  static std::uint64_t bit(std::int32_t place) { return std::uint64_t{1} << (static_cast<std::size_t>(place) % kBits); }
+  [[nodiscard]] std::uint64_t& word(std::int32_t layer, std::int32_t place) {
+    return by_share_[at(layer) * words_ + static_cast<std::size_t>(place) / kBits];
   }
-  /// Experts arrive and leave more often than somebody asks, above all while other shares count.
-  void note(const LayerExpert& one, bool present) {
-    if (changes_.size() == kMostChanges) catch_up();
-    changes_.push_back({static_cast<std::uint16_t>(one.layer), static_cast<std::uint16_t>(one.expert), present});
-  }
-  void catch_up() {
-    for (const Change& change : changes_) apply(change);
-    changes_.clear();
-    for (const std::int32_t layer : moved_) judge_last(layer);
-    moved_.clear();
-  }
-  void apply(const Change& change) {
-    const std::int32_t layer = change.layer;
-    const std::int32_t place = shares_->row(layer).position[change.expert];
-    present_[at(layer)].set(change.expert, change.present);
-    Bits& by_share = by_share_[at(layer)];
-    by_share.set(place, change.present);
-    Row& row = rows_[at(layer)];
-    if (change.present) {
-      if (place > row.last) move_last(layer, place);
-      if (place == row.first_absent) {
-        row.first_absent = by_share.next_absent(place);
-        judge_first_absent(layer);
-      }
-      return;
+  /// The last present place, which is not after `place`; -1: none.
+  [[nodiscard]] std::int32_t last_up_to(std::int32_t layer, std::int32_t place) const {
+    const std::uint64_t* const words = &by_share_[at(layer) * words_];
+    std::size_t w = static_cast<std::size_t>(place) / kBits;
+    while (words[w] == 0) {
+      if (w-- == 0) return -1;
     }
-    if (place == row.last) move_last(layer, by_share.last_up_to(place));
-    if (place < row.first_absent) {
-      row.first_absent = place;
-      judge_first_absent(layer);
-    }
+    return static_cast<std::int32_t>(w * kBits + kBits - 1) - std::countl_zero(words[w]);
   }
-  void move_last(std::int32_t layer, std::int32_t place) {
-    Row& row = rows_[at(layer)];
-    row.last = place;
-    if (layer != running_ && !std::exchange(row.moved, true)) moved_.push_back(layer);
+  /// The first absent place, which is not before `place`; `experts`: none. The bits beyond the last expert are 0.
+  [[nodiscard]] std::int32_t first_from(std::int32_t layer, std::int32_t place) const {
+    const std::uint64_t* const words = &by_share_[at(layer) * words_];
+    std::size_t w = static_cast<std::size_t>(place) / kBits;
+    while (~words[w] == 0) ++w;
+    return static_cast<std::int32_t>(w * kBits) + std::countr_one(words[w]);
+  }
+  void set_first_absent(std::int32_t layer, std::int32_t place) {
+    rows_[at(layer)].first_absent = place;
+    first_absent_.set(*shares_, layer, place);
   }
   void judge_last(std::int32_t layer) {
-    Row& row = rows_[at(layer)];
-    row.moved = false;
-    const bool counts = row.last >= 0 && layer != running_;
-    least_kept_.set(at(layer), counts ? shares_->row(layer).kept[static_cast<std::size_t>(row.last)] : kNone);
-  }
-  void judge_first_absent(std::int32_t layer) {
-    const std::int32_t place = rows_[at(layer)].first_absent;
-    const bool is_one = place < experts_;
-    best_share_[at(layer)] = is_one ? shares_->row(layer).shares[static_cast<std::size_t>(place)] : -1.0;
-    best_kept_[at(layer)] = is_one ? keep_priority(best_share_[at(layer)], layer, layers_) : -1.0;
+    const std::int32_t last = rows_[at(layer)].last;
+    const bool counts = last >= 0 && layer != running_;
+    least_kept_.set(at(layer), counts ? shares_->kept(layer, last) : kNone);
   }
 
-  std::int32_t layers_;
-  std::int32_t experts_;
-  std::int32_t running_ = -1;        // whose experts stay
-  std::vector<double> nearness_;     // by distance of two layers
-  std::vector<Change> changes_;      // since somebody asked
-  std::vector<std::int32_t> moved_;  // layers whose last one has moved
+  const PresentExperts& present_;
+  const ExpertShares* shares_ = nullptr;
+  std::size_t words_;          // of a row: one bit for each expert, and at least one more
+  std::int32_t running_ = -1;  // whose experts stay
   // By layer:
   std::vector<Row> rows_;
-  std::vector<Bits> present_;   // experts; new shares find them as they are
-  std::vector<Bits> by_share_;  // the same, by their places
-  // Next to each other, because most() reads those of all later layers.
-  std::vector<double> best_share_;  // of the first absent one, and the worth of keeping it; -1: none is
-  std::vector<double> best_kept_;
+  std::vector<std::uint64_t> by_share_;  // bits by place, which are present
+  FirstAbsent first_absent_;
   LeastTree least_kept_;  // worth of keeping the last present one; kNone: none is, or the layer runs
+};
+
+/// The same for a matrix that is told of many more changes than it is asked questions: it looks who is present when it
+/// is asked.
+class SeldomAskedMatrix {
+ public:
+  SeldomAskedMatrix(const PresentExperts& present, const ExpertShares& shares)
+      : present_(present), rows_(static_cast<std::size_t>(shares.layers())), first_absent_(shares.layers()) {
+    set(shares);
+  }
+
+  /// Replaces the shares. O(layers).
+  void set(const ExpertShares& shares) {
+    shares_ = &shares;
+    for (Row& row : rows_) row.added = row.removed = true;
+  }
+  /// O(1), and O(experts) in the next question.
+  void add(const LayerExpert& one) {
+    Row& row = rows_[at(one.layer)];
+    ++row.present;
+    row.added = true;
+  }
+  void remove(const LayerExpert& one) {
+    Row& row = rows_[at(one.layer)];
+    --row.present;
+    row.removed = true;
+  }
+  /// O(layers).
+  [[nodiscard]] std::optional<KeptExpert> least(std::int32_t running) {
+    std::int64_t kept = std::numeric_limits<std::int64_t>::max();
+    std::int32_t least = -1;
+    for (std::int32_t layer = 0; layer < shares_->layers(); ++layer) {
+      if (layer == running) continue;
+      const std::int32_t last = looked_at(layer).last;
+      if (last < 0 || shares_->kept(layer, last) >= kept) continue;
+      kept = shares_->kept(layer, last);
+      least = layer;
+    }
+    if (least < 0) return std::nullopt;
+    return KeptExpert{{least, shares_->order(least)[rows_[at(least)].last]}, std::bit_cast<double>(kept)};
+  }
+  [[nodiscard]] std::optional<LayerExpert> most(std::int32_t running, double kept) {
+    for (std::int32_t layer = running + 1; layer < shares_->layers(); ++layer) looked_at(layer);
+    const std::int32_t layer = first_absent_.most(running, kept);
+    if (layer < 0) return std::nullopt;
+    return LayerExpert{layer, shares_->order(layer)[rows_[at(layer)].first_absent]};
+  }
+
+ private:
+  struct Row {
+    std::int32_t present = 0;  // experts
+    // Places, as when somebody last asked:
+    std::int32_t last = -1;         // of an expert that is present; -1: none is
+    std::int32_t first_absent = 0;  // of one that is not; `experts`: all are present
+    bool added = true;              // since then
+    bool removed = true;
+  };
+  static std::size_t at(std::int32_t layer) { return static_cast<std::size_t>(layer); }
+  Row& looked_at(std::int32_t layer) {
+    Row& row = rows_[at(layer)];
+    if (row.added || row.removed) look(layer, row);
+    return row;
+  }
+  void look(std::int32_t layer, Row& row) {
+    const std::uint16_t* const order = shares_->order(layer);
+    const std::uint8_t* const present = present_.row(layer);
+    const std::int32_t experts = shares_->experts();
+    // Without a new one, the last one is not behind the one before; without a loss, nor is the first gap before it.
+    if (row.added) row.last = experts - 1;
+    if (row.removed) row.first_absent = 0;
+    if (row.present == 0) row.last = -1;
+    while (row.last >= 0 && present[order[row.last]] == 0) --row.last;
+    while (row.first_absent < experts && present[order[row.first_absent]] != 0) ++row.first_absent;
+    first_absent_.set(*shares_, layer, row.first_absent);
+    row.added = row.removed = false;
+  }
+
+  const PresentExperts& present_;
   const ExpertShares* shares_ = nullptr;
+  std::vector<Row> rows_;  // by layer
+  FirstAbsent first_absent_;
 };
 
 }  // namespace spillway

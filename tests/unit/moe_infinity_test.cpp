@@ -32,22 +32,56 @@ TEST(ExpertShares, AreRoundedToBillionthsHalvesUp) {
 
 // Test 6: of (0, A) with a share of .25, (2, B) .75, (3, C) .90 in 4 layers, C goes: .25, .75 * .5 = .375, .90 * .25 =
 // .225. At layer 0, (2, y) .8 is loaded before (1, x) .5: .8 * .5 = .4 against .5 * .75 = .375.
-TEST(ExpertMatrix, PrioritiesOfThePaper) {
+TEST(ExpertShares, PrioritiesOfThePaper) {
   EXPECT_NEAR(keep_priority(0.25, 0, 4), 0.25, 1e-8);
   EXPECT_NEAR(keep_priority(0.75, 2, 4), 0.375, 1e-8);
   EXPECT_NEAR(keep_priority(0.90, 3, 4), 0.225, 1e-8);
   EXPECT_DOUBLE_EQ(load_priority(0.5, 1, 0, 4), 0.375);
   EXPECT_DOUBLE_EQ(load_priority(0.8, 2, 0, 4), 0.4);
+}
 
+/// A matrix that is told of all changes.
+template <class Matrix>
+class Told {
+ public:
+  explicit Told(const ExpertShares& shares) : present_(shares.layers(), shares.experts()), matrix_(present_, shares) {}
+  void add(const LayerExpert& one) {
+    present_.set(one, true);
+    matrix_.add(one);
+  }
+  void remove(const LayerExpert& one) {
+    present_.set(one, false);
+    matrix_.remove(one);
+  }
+  void set(const ExpertShares& shares) { matrix_.set(shares); }
+  std::optional<LayerExpert> least(std::int32_t running) {
+    const std::optional<KeptExpert> least = matrix_.least(running);
+    return least ? std::optional(least->one) : std::nullopt;
+  }
+  double least_worth(std::int32_t running) { return matrix_.least(running)->worth; }
+  std::optional<LayerExpert> most(std::int32_t running, double kept) { return matrix_.most(running, kept); }
+
+ private:
+  PresentExperts present_;
+  Matrix matrix_;
+};
+
+template <class Matrix>
+class ExpertMatrices : public testing::Test {};
+using BothMatrices = testing::Types<Told<ExpertMatrix>, Told<SeldomAskedMatrix>>;
+TYPED_TEST_SUITE(ExpertMatrices, BothMatrices);
+
+TYPED_TEST(ExpertMatrices, FollowThePrioritiesOfThePaper) {
   const std::vector<std::vector<double>> rows{{0.25, 0.4, 0.35}, {0.3, 0.5, 0.2}, {0.1, 0.8, 0.1}, {0.9, 0.05, 0.05}};
   const ExpertShares equal(4, 3, [](std::int32_t, std::int32_t) { return 1.0 / 3.0; });
   const ExpertShares shares(4, 3, [&](std::int32_t layer, std::int32_t expert) {
     return rows[static_cast<std::size_t>(layer)][static_cast<std::size_t>(expert)];
   });
-  ExpertMatrix matrix(4, 3, equal);
+  TypeParam matrix(equal);
   for (const LayerExpert& one : {LayerExpert{0, 0}, {2, 1}, {3, 0}}) matrix.add(one);
-  matrix.set(shares);                                   // what is present stays
-  EXPECT_EQ(matrix.least(1), (LayerExpert{3, 0}));      // .225 of .25, .4, .225
+  matrix.set(shares);                               // what is present stays
+  EXPECT_EQ(matrix.least(1), (LayerExpert{3, 0}));  // .225 of .25, .4, .225
+  EXPECT_NEAR(matrix.least_worth(1), 0.225, 1e-8);
   EXPECT_EQ(matrix.least(3), (LayerExpert{0, 0}));      // never of the running layer
   EXPECT_EQ(matrix.most(0, 0.0), (LayerExpert{1, 1}));  // .375; (2, 1) is present
   matrix.remove({2, 1});
@@ -103,7 +137,7 @@ struct PlainMatrix {
 // Layers are nearly empty, half full or nearly full, and now and then quite empty or full, which fills whole words of
 // 64 bits. Shares are 0 to 0.3, so they are often equal: 0.2 two layers ahead is worth as much as 0.1 in the next
 // layer.
-TEST(ExpertMatrix, AgreesWithALookAtEveryExpert) {
+TYPED_TEST(ExpertMatrices, AgreeWithALookAtEveryExpert) {
   RandomStream random(7, 0, "expert-matrix");
   const auto below = [&](std::int64_t end) {
     return static_cast<std::int32_t>(random.uniform() * static_cast<double>(end));
@@ -118,7 +152,7 @@ TEST(ExpertMatrix, AgreesWithALookAtEveryExpert) {
                       .present = std::vector(3, std::vector<bool>(count))};
     std::array<double, 3> fill{};
     ExpertShares shares(3, experts, [](std::int32_t, std::int32_t) { return 0.0; });
-    ExpertMatrix matrix(3, experts, shares);
+    TypeParam matrix(shares);
     const auto set = [&](const LayerExpert& one, bool there) {
       std::vector<bool>& row = plain.present[static_cast<std::size_t>(one.layer)];
       if (row[static_cast<std::size_t>(one.expert)] == there) return;
