@@ -57,18 +57,19 @@ class ExpertCache final : public ExpertLayers {
     const std::span<const ExpertUse> used = activation().layer(layer);
     std::vector<Coming>& coming = coming_[static_cast<std::size_t>(layer)];
     std::erase_if(coming, [this](const Coming& one) { return one.ticket <= arrived(); });
-    slots_.split(layer, used, resident_, missing_);
-    slots_.touch(layer, resident_);
+    slots_.split(layer, used, uses_);
+    slots_.touch(layer, uses_.resident);
     if (!coming.empty()) {
-      std::erase_if(resident_, [&](const ExpertUse& use) {
+      const auto late = std::ranges::remove_if(uses_.resident, [&](const ExpertUse& use) {
         if (std::ranges::find(coming, use.expert, &Coming::expert) == coming.end()) return false;
         on_cpu_only_.push_back(use);
         return true;
       });
+      uses_.resident = uses_.resident.first(uses_.resident.size() - late.size());
     }
     counts_.late += std::ssize(on_cpu_only_);
-    counts_.resident += std::ssize(resident_);
-    compute(resident_);
+    counts_.resident += std::ssize(uses_.resident);
+    compute(uses_.resident);
     if (cpu_) {
       compute_missing(sink);
     } else {
@@ -77,32 +78,33 @@ class ExpertCache final : public ExpertLayers {
   }
 
   void await_missing(std::int32_t layer, CopySink& sink) {
-    counts_.loaded += std::ssize(missing_);
-    counts_.demanded += experts().bytes * std::ssize(missing_);
-    for (const ExpertUse& use : missing_) slots_.replace(layer, use.expert);
-    load_and_compute(sink, missing_, experts().matrices);
+    counts_.loaded += std::ssize(uses_.missing);
+    counts_.demanded += experts().bytes * std::ssize(uses_.missing);
+    slots_.replace_all(layer, uses_.missing);
+    load_and_compute(sink, uses_.missing, experts().matrices);
   }
 
   void compute_missing(CopySink& sink) {
     std::int64_t rows = 0;
-    for (const ExpertUse& use : missing_) rows += use.tokens;
+    for (const ExpertUse& use : uses_.missing) rows += use.tokens;
     for (const ExpertUse& use : on_cpu_only_) rows += use.tokens;
-    const auto count = static_cast<std::int64_t>(missing_.size() + on_cpu_only_.size());
+    const auto count = static_cast<std::int64_t>(uses_.missing.size() + on_cpu_only_.size());
     on_cpu_only_.clear();
     counts_.on_cpu += count;
     compute_on_cpu(sink, count, rows);
-    const std::size_t uploads = std::min(static_cast<std::size_t>(uploads_), missing_.size());
+    const std::size_t uploads = std::min(static_cast<std::size_t>(uploads_), uses_.missing.size());
     const auto uploaded_before = [](const ExpertUse& a, const ExpertUse& b) {
       return a.tokens != b.tokens ? a.tokens > b.tokens : a.expert < b.expert;
     };
-    std::ranges::partial_sort(missing_, missing_.begin() + static_cast<std::ptrdiff_t>(uploads), uploaded_before);
-    missing_.resize(uploads);
+    std::ranges::partial_sort(uses_.missing, uses_.missing.begin() + static_cast<std::ptrdiff_t>(uploads),
+                              uploaded_before);
+    uses_.missing = uses_.missing.first(uploads);
   }
 
   void leave(std::int32_t layer, CopySink& sink) override {
     if (!cpu_) return;
     std::vector<Coming>& coming = coming_[static_cast<std::size_t>(layer)];
-    for (const ExpertUse& use : missing_) {
+    for (const ExpertUse& use : uses_.missing) {
       counts_.demanded += experts().bytes;
       const std::int64_t ticket = load(sink, 1, experts().matrices);
       const std::optional<std::int32_t> left = slots_.replace(layer, use.expert);
@@ -110,16 +112,15 @@ class ExpertCache final : public ExpertLayers {
       std::erase_if(coming, [left](const Coming& one) { return one.expert == *left; });
       coming.push_back({use.expert, ticket});
     }
-    missing_.clear();
+    uses_.missing = {};
   }
 
   bool cpu_;
   std::int64_t uploads_;
   LayerSlots slots_;
   std::vector<std::vector<Coming>> coming_;  // by layer
-  std::vector<ExpertUse> resident_;
-  std::vector<ExpertUse> missing_;
-  std::vector<ExpertUse> on_cpu_only_;  // in use while they are on their way
+  SplitUses uses_;                           // from the gate to the end of the layer
+  std::vector<ExpertUse> on_cpu_only_;       // in use while they are on their way
 };
 
 PolicyInfo info() {

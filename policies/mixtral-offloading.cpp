@@ -61,10 +61,10 @@ class MixtralOffloading final : public ExpertLayers {
 
   void gate(std::int32_t layer, CopySink& sink) override {
     const std::span<const ExpertUse> used = activation().layer(layer);
-    slots_.split(layer, used, resident_, missing_);
-    slots_.touch(layer, resident_);
-    counts_.resident += std::ssize(resident_);
-    compute(resident_);
+    slots_.split(layer, used, uses_);
+    slots_.touch(layer, uses_.resident);
+    counts_.resident += std::ssize(uses_.resident);
+    compute(uses_.resident);
     if (published_) {
       swap_missing(layer);
     } else {
@@ -73,12 +73,9 @@ class MixtralOffloading final : public ExpertLayers {
   }
 
   void swap_missing(std::int32_t layer) {
-    for (const ExpertUse& use : missing_) {
-      ++counts_.loaded;
-      counts_.demanded += experts().bytes;
-      slots_.replace(layer, use.expert);
-      swap_and_compute(use.tokens, kCopies);
-    }
+    count_loads();
+    slots_.replace_all(layer, uses_.missing);
+    for (const ExpertUse& use : uses_.missing) swap_and_compute(use.tokens, kCopies);
   }
 
   void load_missing(std::int32_t layer, std::span<const ExpertUse> used, CopySink& sink) {
@@ -90,21 +87,26 @@ class MixtralOffloading final : public ExpertLayers {
     for (const bool arrived_now : {true, false}) {
       for (const Ahead& one : ahead_) {
         if (one.layer != layer || (one.ticket <= arrived()) != arrived_now) continue;
-        const auto use = std::ranges::find(missing_, one.expert, &ExpertUse::expert);
-        if (use == missing_.end()) continue;
+        const auto use = std::ranges::find(uses_.missing, one.expert, &ExpertUse::expert);
+        if (use == uses_.missing.end()) continue;
         ++(arrived_now ? counts_.resident : counts_.loaded);
         if (!arrived_now) ++counts_.late;
         slots_.replace(layer, one.expert);
         compute(1, use->tokens, one.ticket);
-        missing_.erase(use);
+        std::shift_left(use, uses_.missing.end(), 1);
+        uses_.missing = uses_.missing.first(uses_.missing.size() - 1);
       }
     }
     std::erase_if(ahead_, [&](const Ahead& one) { return one.layer == layer && is_in(used, one.expert); });
-    counts_.loaded += std::ssize(missing_);
-    counts_.demanded += experts().bytes * std::ssize(missing_);
-    for (const ExpertUse& use : missing_) slots_.replace(layer, use.expert);
-    load_and_compute(sink, missing_, kCopies);
+    count_loads();
+    slots_.replace_all(layer, uses_.missing);
+    load_and_compute(sink, uses_.missing, kCopies);
     predict_if_done(sink);
+  }
+
+  void count_loads() {
+    counts_.loaded += std::ssize(uses_.missing);
+    counts_.demanded += experts().bytes * std::ssize(uses_.missing);
   }
 
   static bool is_in(std::span<const ExpertUse> used, std::int32_t expert) {
@@ -148,9 +150,7 @@ class MixtralOffloading final : public ExpertLayers {
   bool published_;
   std::int32_t prefetch_;
   LayerSlots slots_;
-  // During a gate: experts in use that are there, and those that need a load.
-  std::vector<ExpertUse> resident_;
-  std::vector<ExpertUse> missing_;
+  SplitUses uses_;            // during a gate
   std::deque<Ahead> queue_;   // loads ahead that have not started
   std::vector<Ahead> ahead_;  // in a buffer, or on the way there
   std::int32_t layer_ = 0;

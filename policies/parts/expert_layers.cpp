@@ -159,6 +159,7 @@ ExpertLayers::ExpertLayers(const Deployment& deployment, Blocks capacity, Expert
   for (std::size_t i = 0; i < experts_.layers.size(); ++i) {
     number_of_[static_cast<std::size_t>(experts_.layers[i])] = static_cast<std::int32_t>(i);
   }
+  rows_by_weights_ = most_rows_by_weights();
 }
 
 LayerRule* ExpertLayers::begin(const BatchShape& /*shape*/, Duration /*layer*/) { return this; }
@@ -225,6 +226,18 @@ ExpertLayers::OnGpu ExpertLayers::keep_one_on_gpu(std::int64_t rows) {
   return one_on_gpu_[at] = on_gpu(1, rows);
 }
 
+std::int64_t ExpertLayers::most_rows_by_weights() const {
+  // The time never falls when rows are added.
+  const OnGpu of_one = on_gpu(1, 1);
+  std::int64_t most = 1;
+  std::int64_t too_many = kMostKept;
+  while (most + 1 < too_many) {
+    const std::int64_t middle = (most + too_many) / 2;
+    (on_gpu(1, middle) == of_one ? most : too_many) = middle;
+  }
+  return most;
+}
+
 void ExpertLayers::compute(std::int64_t experts, std::int64_t rows, std::int64_t ticket) {
   if (experts == 0) return;
   list(experts == 1 ? one_on_gpu(rows) : on_gpu(experts, rows), ticket);
@@ -244,11 +257,16 @@ void ExpertLayers::list(const OnGpu& gpu, std::int64_t ticket) {
 
 void ExpertLayers::compute_each(std::span<const ExpertUse> uses, std::int64_t first) {
   for (std::size_t i = 0; i < uses.size();) {
-    const OnGpu gpu = one_on_gpu(uses[i].tokens);
+    const std::int64_t tokens = uses[i].tokens;
+    const OnGpu gpu = one_on_gpu(tokens);
     list(gpu, first > 0 ? first + static_cast<std::int64_t>(i) : 0);
     // Most experts take as long as the one before, since their weights take longer than their tokens.
     std::size_t same = i + 1;
-    while (same < uses.size() && one_on_gpu(uses[same].tokens) == gpu) ++same;
+    if (tokens <= rows_by_weights_) {
+      while (same < uses.size() && uses[same].tokens <= rows_by_weights_) ++same;
+    } else {
+      while (same < uses.size() && one_on_gpu(uses[same].tokens) == gpu) ++same;
+    }
     pieces_.back().alike += static_cast<std::int32_t>(same - i - 1);
     i = same;
   }

@@ -204,6 +204,8 @@ class ExpertLayers : public LayerPolicy, protected LayerRule {
     return at < one_on_gpu_.size() && one_on_gpu_[at].time >= Duration{} ? one_on_gpu_[at] : keep_one_on_gpu(rows);
   }
   [[nodiscard]] OnGpu keep_one_on_gpu(std::int64_t rows);
+  /// The most rows for which one expert takes no longer than for one row, since its weights take longer.
+  [[nodiscard]] std::int64_t most_rows_by_weights() const;
   static constexpr std::int64_t kMostKept = 4096;  // rows
   /// cpu_seconds() of experts > 0, kept where it was asked for lately. Amortised O(1).
   [[nodiscard]] Duration cpu_time(std::int64_t experts, std::int64_t rows);
@@ -228,6 +230,7 @@ class ExpertLayers : public LayerPolicy, protected LayerRule {
   std::vector<std::int32_t> number_of_;  // of each layer of the model, among those with experts; -1: it has none
   bool entered_ = false;                 // the gate of the layer has opened
   std::vector<OnGpu> one_on_gpu_;        // by rows
+  std::int64_t rows_by_weights_ = 0;     // most_rows_by_weights()
   std::array<OnCpu, 16> on_cpu_{};       // by experts, modulo its size
   std::vector<Piece> pieces_;            // of the layer
   std::size_t next_ = 0;

@@ -15,21 +15,33 @@
 
 namespace spillway {
 
-/// Which of `used` are resident, by `holds(expert)`, and which are not, each in their order. Without a branch for each:
-/// no processor can predict it.
-template <class Holds>
-void split_by(std::span<const ExpertUse> used, const Holds& holds, std::vector<ExpertUse>& resident,
-              std::vector<ExpertUse>& missing) {
-  resident.resize(used.size());
-  missing.resize(used.size());
-  std::size_t there = 0;
-  for (std::size_t i = 0; i < used.size(); ++i) {
-    resident[there] = missing[i - there] = used[i];
-    there += static_cast<std::size_t>(holds(used[i].expert));
+/// Experts in use of a layer: those that are resident, and those that are not, each in their order. An object, so that
+/// layers reuse its memory. The two lists are its user's to shorten.
+struct SplitUses {
+  std::span<ExpertUse> resident{};
+  std::span<ExpertUse> missing{};
+
+  /// Those of `used` are resident for which `holds(expert)`. Without a branch for each: no processor can predict it.
+  template <class Holds>
+  void split(std::span<const ExpertUse> used, const Holds& holds) {
+    if (room_.size() < 2 * used.size()) room_.resize(2 * used.size());
+    ExpertUse* const first_resident = room_.data();
+    ExpertUse* const first_missing = first_resident + used.size();
+    ExpertUse* next_resident = first_resident;
+    ExpertUse* next_missing = first_missing;
+    for (const ExpertUse& use : used) {
+      *next_resident = *next_missing = use;
+      const auto is_resident = static_cast<std::ptrdiff_t>(holds(use.expert));
+      next_resident += is_resident;
+      next_missing += 1 - is_resident;
+    }
+    resident = {first_resident, next_resident};
+    missing = {first_missing, next_missing};
   }
-  resident.resize(there);
-  missing.resize(used.size() - there);
-}
+
+ private:
+  std::vector<ExpertUse> room_;
+};
 
 /// Resident experts of one layer, in order of their last use. At most 65,536 experts. Construction takes O(experts).
 class ExpertSlots {
@@ -66,6 +78,19 @@ class ExpertSlots {
     if (end_ == uses_.size()) forget();
     append(expert);
     return left;
+  }
+  /// The same of each of `missing`, one after the other. Amortised O(missing); where they are at least as many as the
+  /// slots, O(slots + experts / 16).
+  void replace_all(std::span<const ExpertUse> missing) {
+    const auto slots = static_cast<std::size_t>(slots_);
+    if (missing.size() < slots) {
+      for (const ExpertUse& use : missing) replace(use.expert);
+      return;
+    }
+    // Whoever was there has left, and so have the first of them.
+    std::ranges::fill(last_use_, kAway);
+    first_ = end_ = 0;
+    for (const ExpertUse& use : missing.last(slots)) append(use.expert);
   }
 
  private:
@@ -115,20 +140,22 @@ class LayerSlots {
   void touch(std::int32_t layer, std::span<const ExpertUse> used) {
     if (!by_curve(layer)) layers_[static_cast<std::size_t>(layer)].touch(used);
   }
-  /// Which of `used` are resident, and which are not, each in their order.
-  void split(std::int32_t layer, std::span<const ExpertUse> used, std::vector<ExpertUse>& resident,
-             std::vector<ExpertUse>& missing) const {
+  /// Which of `used` are resident, and which are not.
+  void split(std::int32_t layer, std::span<const ExpertUse> used, SplitUses& uses) const {
     if (const auto found = drawn(layer)) {
-      return split_by(
-          used, [&](std::int32_t expert) { return std::ranges::binary_search(*found, expert); }, resident, missing);
+      uses.split(used, [&](std::int32_t expert) { return std::ranges::binary_search(*found, expert); });
+    } else {
+      uses.split(used, [&slots = of(layer)](std::int32_t expert) { return slots.holds(expert); });
     }
-    split_by(
-        used, [&slots = of(layer)](std::int32_t expert) { return slots.holds(expert); }, resident, missing);
   }
   /// `expert` takes a slot; which expert left it, if that is known.
   std::optional<std::int32_t> replace(std::int32_t layer, std::int32_t expert) {
     if (by_curve(layer)) return std::nullopt;
     return layers_[static_cast<std::size_t>(layer)].replace(expert);
+  }
+  /// Each of `missing` takes a slot, one after the other.
+  void replace_all(std::int32_t layer, std::span<const ExpertUse> missing) {
+    if (!by_curve(layer)) layers_[static_cast<std::size_t>(layer)].replace_all(missing);
   }
 
  private:

@@ -78,6 +78,7 @@ ExpertDraw::ExpertDraw(const ExpertChoice& choice) : choice_(choice) {
     }
   }
   bits_.resize(count / 64 + 1);
+  drawn_room_.resize(count);
   common_.pi = by_rank_;
   set_popularity();
 }
@@ -220,11 +221,11 @@ std::optional<std::span<const std::int32_t>> ExpertDraw::found(std::int32_t laye
   if (in_use == 0) return one.found;
   const std::int64_t share =
       std::min(to_fixed(choice_.hit_curve.at(slots, choice_.count)), slots * kFixedOne / std::int64_t{in_use});
-  found_chance_.assign(used.size(), share);
   const std::uint64_t hash = mixed_with(mixed_with(choice_.seed ^ 0x68697473U, static_cast<std::uint64_t>(iteration_)),
                                         static_cast<std::uint64_t>(layer));
-  systematic_sample(found_chance_, static_cast<std::int64_t>(hash >> 32U),
-                    SampleOrder::of(hash, static_cast<std::int32_t>(in_use)), drawn_);
+  drawn_ = systematic_sample(
+      [share](std::uint32_t /*position*/) { return share; }, static_cast<std::int64_t>(hash >> 32U),
+      SampleOrder::of(hash, static_cast<std::int32_t>(in_use)), std::span(drawn_room_).first(used.size()));
   std::ranges::sort(drawn_);
   for (const std::int32_t position : drawn_) one.found.push_back(used[index(position)].expert);
   return one.found;
@@ -256,14 +257,14 @@ void ExpertDraw::draw(Layer& layer, std::int32_t number) {
   changed_.erase(changed, changed_.end());
   if (others) sum += change_others(layer, base);
   if (all_in_use(sum)) {
-    drawn_.resize(index(choice_.count));
+    drawn_ = drawn_room_;
     std::iota(drawn_.begin(), drawn_.end(), 0);
   } else {
     raise_to_top_k(layer, base, sum);
     const std::uint64_t hash = hash_of(number);
-    systematic_sample(
-        choice_.count, [&d = base.d, &rank](std::uint32_t expert) { return d[rank[expert]]; },
-        static_cast<std::int64_t>(hash >> 32U), SampleOrder::of(hash, choice_.count), drawn_);
+    drawn_ =
+        systematic_sample([&d = base.d, &rank](std::uint32_t expert) { return d[rank[expert]]; },
+                          static_cast<std::int64_t>(hash >> 32U), SampleOrder::of(hash, choice_.count), drawn_room_);
     sort_drawn();
   }
   share_tokens(layer, base);

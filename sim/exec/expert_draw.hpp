@@ -190,7 +190,8 @@ class ExpertDraw final : public ExpertActivation {
   std::int64_t fresh_ = 0;    // T_n
   std::int64_t ended_ = 0;    // prompts that end in the iteration
   // These are kept for their memory.
-  std::vector<std::int32_t> drawn_;
+  std::span<std::int32_t> drawn_;
+  std::vector<std::int32_t> drawn_room_;                       // for every expert
   std::vector<std::uint64_t> bits_;                            // one for each expert; 0 between two calls
   std::vector<std::pair<std::size_t, std::int64_t>> changed_;  // ranks, and d before
   std::vector<double> before_;                                 // m of each expert drawn
@@ -201,7 +202,6 @@ class ExpertDraw final : public ExpertActivation {
   PortablePowers powers_;
   std::vector<double> weights_;
   std::vector<std::int64_t> parts_;
-  std::vector<std::int64_t> found_chance_;
   LargestRemainder remainder_;
 };
 

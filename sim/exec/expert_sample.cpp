@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cmath>
 #include <cstdlib>
 #include <numeric>
@@ -124,17 +123,13 @@ double distinct_experts(std::span<const double> pi, std::int64_t tokens) {
 
 SampleOrder SampleOrder::of(std::uint64_t hash, std::int32_t count) {
   const auto size = static_cast<std::uint64_t>(count);
-  std::uint64_t step = (hash % size) | 1U;
-  if (!std::has_single_bit(size)) {
-    while (std::gcd(step, size) != 1) step += 2;
+  if (is_power_of_two(size)) {
+    const std::uint64_t last = size - 1;
+    return {static_cast<std::uint32_t>((hash | 1U) & last), static_cast<std::uint32_t>((hash >> 32U) & last)};
   }
+  std::uint64_t step = (hash % size) | 1U;
+  while (std::gcd(step, size) != 1) step += 2;
   return {static_cast<std::uint32_t>(step % size), static_cast<std::uint32_t>((hash >> 32U) % size)};
-}
-
-void systematic_sample(std::span<const std::int64_t> d, std::int64_t u, const SampleOrder& order,
-                       std::vector<std::int32_t>& drawn) {
-  systematic_sample(
-      static_cast<std::int32_t>(d.size()), [d](std::uint32_t expert) { return d[expert]; }, u, order, drawn);
 }
 
 bool LargestRemainder::operator()(std::span<const double> weights, std::int64_t total, std::int64_t most,

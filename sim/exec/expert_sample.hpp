@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -59,14 +58,18 @@ struct SampleOrder {
   return (kFixedOne - 1 - u + sum) >> 32U;
 }
 
-/// Experts, of `count`, for which a point u, 1 + u, 2 + u, ... lies in their part of the running sum of `chance(e)`, in
-/// the order of the visit. Chances, 0 to 1, and `u` < 1 in fixed point. O(experts), without a branch for each.
+[[nodiscard]] constexpr bool is_power_of_two(std::uint64_t count) {
+  return (count & (count - 1)) == 0;  // std::has_single_bit() is a call where a processor may lack the instruction
+}
+
+/// Experts, as many as `room` is long, for which a point u, 1 + u, 2 + u, ... lies in their part of the running sum of
+/// `chance(e)`, in the order of the visit. They are written to the start of `room`, the rest of which is overwritten,
+/// too. Chances, 0 to 1, and `u` < 1 in fixed point. O(experts), without a branch for each.
 template <class Chance>
-void systematic_sample(std::int32_t count, const Chance& chance, std::int64_t u, const SampleOrder& order,
-                       std::vector<std::int32_t>& drawn) {
-  drawn.resize(static_cast<std::size_t>(count));
-  std::int32_t* const all = drawn.data();
-  const auto size = static_cast<std::uint32_t>(count);
+[[nodiscard]] std::span<std::int32_t> systematic_sample(const Chance& chance, std::int64_t u, const SampleOrder& order,
+                                                        std::span<std::int32_t> room) {
+  std::int32_t* const all = room.data();
+  const auto size = static_cast<std::uint32_t>(room.size());
   // The running sum, shifted by 1 - u: its whole part is the number drawn so far.
   auto sum = static_cast<std::uint64_t>(kFixedOne - 1 - u);
   const auto visit = [&](std::uint32_t expert) {
@@ -74,13 +77,12 @@ void systematic_sample(std::int32_t count, const Chance& chance, std::int64_t u,
     sum += static_cast<std::uint64_t>(chance(expert));
   };
   constexpr std::uint32_t kAtATime = 4;
-  if (size >= kAtATime && std::has_single_bit(size)) {
+  if (size >= kAtATime && is_power_of_two(size)) {
     std::uint32_t position = order.first;
     for (std::uint32_t j = 0; j < size; j += kAtATime) {
       for (std::uint32_t i = 0; i < kAtATime; ++i, position += order.step) visit(position & (size - 1));
     }
-    drawn.resize(sum >> 32U);
-    return;
+    return room.first(sum >> 32U);
   }
   const auto wrapped = [size](std::uint32_t expert) {
     const std::uint32_t less = expert - size;  // beyond 2^31 where nothing is to be wrapped
@@ -97,12 +99,8 @@ void systematic_sample(std::int32_t count, const Chance& chance, std::int64_t u,
     }
   }
   for (std::uint32_t i = 0; i < size % kAtATime; ++i) visit(experts[i]);
-  drawn.resize(sum >> 32U);
+  return room.first(sum >> 32U);
 }
-
-/// The same of a list of chances.
-void systematic_sample(std::span<const std::int64_t> d, std::int64_t u, const SampleOrder& order,
-                       std::vector<std::int32_t>& drawn);
 
 /// Shares whole numbers by largest remainder. An object, so that calls reuse its memory.
 class LargestRemainder {

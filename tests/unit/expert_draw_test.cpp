@@ -22,13 +22,11 @@ using testing::ElementsAre;
 
 std::int64_t fixed(double x) { return std::llround(x * 0x1p32); }
 
-std::vector<std::int32_t> sample(const std::vector<double>& d, double u) {
-  std::vector<std::int64_t> in_fixed;
-  in_fixed.reserve(d.size());
-  for (const double one : d) in_fixed.push_back(fixed(one));
-  std::vector<std::int32_t> drawn;
-  systematic_sample(in_fixed, fixed(u), {1, 0}, drawn);
-  return drawn;
+std::vector<std::int32_t> sample(const std::vector<double>& d, double u, const SampleOrder& order = {1, 0}) {
+  std::vector<std::int32_t> room(d.size());
+  const std::span<std::int32_t> drawn =
+      systematic_sample([&](std::uint32_t expert) { return fixed(d[expert]); }, fixed(u), order, room);
+  return {drawn.begin(), drawn.end()};
 }
 
 // E (1 - (1 - k/E)^T).
@@ -73,9 +71,12 @@ TEST(ExpertDraw, SampleVisitsInTheOrderOfTheHash) {
   EXPECT_EQ(order.first, 2);
   // 9 mod 6 = 3, which 3 divides; 5 does not.
   EXPECT_EQ(SampleOrder::of(9, 6).step, 5);
-  std::vector<std::int32_t> drawn;
-  systematic_sample(std::vector<std::int64_t>(4, kFixedOne / 2), 0, {3, 2}, drawn);  // order 2 1 0 3
-  EXPECT_THAT(drawn, ElementsAre(2, 0));
+  EXPECT_THAT(sample({.5, .5, .5, .5}, 0.0, {3, 2}), ElementsAre(2, 0));  // order 2 1 0 3
+  // Of 8: 13 mod 8 = 5, and 12 mod 8 = 4 is made odd; the upper half 11 mod 8 = 3.
+  const SampleOrder of_eight = SampleOrder::of((std::uint64_t{11} << 32U) | 13U, 8);
+  EXPECT_EQ(of_eight.step, 5);
+  EXPECT_EQ(of_eight.first, 3);
+  EXPECT_EQ(SampleOrder::of(12, 8).step, 5);
 }
 
 TEST(ExpertDraw, LargestRemainderKeepsItsBounds) {

@@ -37,6 +37,7 @@ TEST(ExpertSlots, AgreeWithAList) {
   RandomStream random(11, 0, "expert-slots");
   const auto below = [&](std::int32_t end) { return static_cast<std::int32_t>(random.uniform() * end); };
   int many = 0;
+  int fills = 0;  // the slots change at once
   for (int c = 0; c < 300; ++c) {
     const std::int32_t experts = 1 + below(20);
     std::vector<std::int32_t> all(static_cast<std::size_t>(experts));
@@ -45,7 +46,17 @@ TEST(ExpertSlots, AgreeWithAList) {
     std::deque<std::int32_t> list(all.begin(), all.begin() + held);
     ExpertSlots slots(experts, std::vector<std::int32_t>(list.begin(), list.end()));
     for (int step = 0; step < 50; ++step) {
-      if (below(3) == 0) {
+      const std::int32_t what = below(4);
+      if (what == 0) {
+        std::vector<std::int32_t> missing;
+        for (const std::int32_t e : all) {
+          if (std::ranges::find(list, e) == list.end() && below(4) > 0) missing.push_back(e);
+        }
+        slots.replace_all(uses(missing));
+        list.insert(list.end(), missing.begin(), missing.end());
+        list.erase(list.begin(), list.end() - held);
+        fills += std::ssize(missing) >= held ? 1 : 0;
+      } else if (what == 1) {
         std::vector<std::int32_t> used;
         used.reserve(all.size());
         for (const std::int32_t e : all) {
@@ -70,6 +81,7 @@ TEST(ExpertSlots, AgreeWithAList) {
     }
   }
   EXPECT_GT(many, 10'000);
+  EXPECT_GT(fills, 300);
 }
 
 }  // namespace
