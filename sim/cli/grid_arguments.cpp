@@ -11,10 +11,13 @@
 #include "sim/config/names.hpp"
 #include "sim/core/printable.hpp"
 #include "sim/study/assemble.hpp"
+#include "sim/study/locality.hpp"
 #include "sim/study/parameter_table.hpp"
 
 namespace spillway::cli {
 namespace {
+
+constexpr std::int64_t kLookedAt = 256;  // points of a large grid
 
 /// The assignments without overridden ones: an argument, for example, overrides the key in a file.
 std::vector<Assignment> strongest(std::vector<Assignment> assignments, const std::vector<Parameter>& table) {
@@ -180,7 +183,6 @@ PointGrid grid_of(std::vector<Assignment> given, const std::vector<std::string>&
 }
 
 void refuse_if_none_resolves(const PointGrid& arguments) {
-  constexpr std::int64_t kLookedAt = 256;
   const std::int64_t size = arguments.grid.size();
   const std::int64_t looks = std::min(size, kLookedAt);
   const std::vector<Parameter> table = parameter_table();
@@ -193,6 +195,24 @@ void refuse_if_none_resolves(const PointGrid& arguments) {
       if (i + 1 == looks) throw;
     }
   }
+}
+
+std::string other_localities_text(const PointGrid& arguments, std::span<const std::int64_t> points) {
+  const std::size_t most = std::min(points.size(), static_cast<std::size_t>(kLookedAt));
+  const std::vector<Parameter> table = parameter_table();
+  std::size_t count = 0;
+  for (const std::int64_t index : points.first(most)) {
+    const Point point = arguments.point(index);
+    if (!point.other_localities) continue;
+    try {
+      if (may_matter(assumed_localities(resolve_config(table, point.assignments, {})))) ++count;
+    } catch (const UserError&) {
+      continue;  // running it says why
+    }
+  }
+  if (count == 0) return "";
+  const std::string which = most < points.size() ? "some" : count == most ? "all" : fmt::format("{}", count);
+  return fmt::format(", {} of them also with experts.locality halved and doubled (not with --fixed-locality)", which);
 }
 
 }  // namespace spillway::cli

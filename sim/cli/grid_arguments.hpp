@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -50,5 +51,9 @@ struct GridDefaults {
 /// Checks up to 256 points of the grid. If none of them resolves, all points share a fault: throws the problems of the
 /// last.
 void refuse_if_none_resolves(const PointGrid& arguments);
+
+/// ", 3 of them also with experts.locality halved and doubled (not with --fixed-locality)", as a plan says it of these
+/// points; empty: none is. Of more than 256 points, it does not count them.
+[[nodiscard]] std::string other_localities_text(const PointGrid& arguments, std::span<const std::int64_t> points);
 
 }  // namespace spillway::cli

@@ -214,9 +214,9 @@ void add_dependence(const Advice& advice, Lines& lines) {
 void add_localities(const Advice& advice, Lines& lines) {
   for (const AdvisedConfiguration& one : advice.configurations) {
     if (one.standing != Standing::ranked || !one.locality) continue;
-    const LocalityRun base = locality_run(one.locality->value, one.metrics);
+    const LocalityRun base = locality_run(1.0, one.locality, one.metrics);
     lines.add("Locality", fmt::format("{}{}", one.label.empty() ? "" : values_of(one.label) + ": ",
-                                      locality_text(*one.locality, base, one.other_localities)));
+                                      locality_text(assumed_text(*one.locality), base, one.other_localities)));
   }
 }
 

@@ -57,9 +57,10 @@ class ComparisonTable {
     lines_ = {};
     for (const ComparedRun& run : comparison_.runs) lines_.add("Bottleneck", run.label + ": " + run.bottleneck);
     for (const ComparedRun& run : comparison_.runs) {
-      if (!run.assumed) continue;
-      const LocalityRun base = locality_run(run.assumed->value, run.metrics);
-      lines_.add("Locality", run.label + ": " + locality_text(*run.assumed, base, run.locality));
+      if (!run.assumed && !run.locality) continue;
+      const std::string assumed = run.assumed ? assumed_text(*run.assumed) : "of each instance";
+      lines_.add("Locality",
+                 run.label + ": " + locality_text(assumed, locality_run(1.0, run.assumed, run.metrics), run.locality));
     }
     for (const std::string& metric : comparison_.metrics) ranking(metric);
     robustness();

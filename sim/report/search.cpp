@@ -54,7 +54,7 @@ void add_locality(const SearchReport& report, const FoundEdge& edge, Lines& line
   if (!edge.locality) return;
   const TriedValue* const best = edge.probe(edge.value);
   std::string text = edge.label.empty() ? "" : edge.label + ": ";
-  text += locality_text(*edge.locality, {}, std::nullopt);
+  text += assumed_text(*edge.locality);
   if (!edge.other_localities.empty()) {
     text += fmt::format(": {} {}", report.key, best == nullptr ? "no value" : best->text);
     for (const OtherLocalityEdge& other : edge.other_localities) {

@@ -544,9 +544,16 @@ class Table {
   }
 
   void locality() {
-    const std::optional<ExpertLocality>& assumed = result_.setup.expert_locality;
-    if (!assumed) return;
-    lines_.add("Locality", locality_text(*assumed, locality_run(assumed->value, run_.metrics), result_.locality));
+    const std::optional<ExpertLocality>& common = result_.setup.expert_locality;
+    std::vector<std::string> assumed;
+    if (common) assumed.push_back(assumed_text(*common));
+    for (const KindResult& kind : result_.kinds) {
+      const std::optional<ExpertLocality>& own = kind.setup.expert_locality;
+      if (own && !common) assumed.push_back(fmt::format("{} {}", kind.name, assumed_text(*own)));
+    }
+    if (assumed.empty()) return;
+    lines_.add("Locality", locality_text(fmt::format("{}", fmt::join(assumed, ", ")),
+                                         locality_run(1.0, common, run_.metrics), result_.locality));
   }
 
   /// For several replicas only, a line for each pool.

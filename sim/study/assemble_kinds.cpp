@@ -333,6 +333,16 @@ class KindsAssembler {
     problems_.add_all(found);
   }
 
+  /// That of all who have one, if it is the same.
+  void describe_locality() {
+    std::vector<ExpertLocality> assumed;
+    for (const AssembledKind& kind : assembly_.kinds) {
+      if (const auto& own = kind.assembly.setup.expert_locality) assumed.push_back(*own);
+    }
+    const bool same = std::ranges::adjacent_find(assumed, std::ranges::not_equal_to{}) == assumed.end();
+    if (same && !assumed.empty()) assembly_.setup.expert_locality = assumed.front();
+  }
+
   void describe() {
     Setup& setup = assembly_.setup;
     Texts models;
@@ -370,6 +380,7 @@ class KindsAssembler {
       const Tokens longest = kind.assembly.setup.max_model_len;
       if (setup.max_model_len == Tokens(0) || longest < setup.max_model_len) setup.max_model_len = longest;
     }
+    describe_locality();
     add_events_file(assembly_);
     assembly_.prices.gpus = serving_gpus_ + lending_gpus_;
     describe_prices(assembly_);

@@ -9,6 +9,8 @@
 #include "sim/config/expert_defaults.hpp"
 #include "sim/io/json_values.hpp"
 #include "sim/io/lines.hpp"
+#include "sim/study/instances.hpp"
+#include "sim/study/parameter_table.hpp"
 #include "sim/study/result.hpp"
 
 namespace spillway {
@@ -31,32 +33,62 @@ ExpertLocality assumed_locality(const Settings& settings, std::int64_t experts, 
   return assumed;
 }
 
-std::optional<ExpertLocality> assumed_locality(const ResolvedConfig& config) {
-  // With instances of several kinds, each has a policy of its own.
-  if (!config.key(kInstancesKey).text.empty() || !config.policy->places_experts) return std::nullopt;
-  const hwmodels::LlmModel llm = hwmodels::load_llm(config.settings.get<std::string>("model"));
-  if (!llm.experts) return std::nullopt;
-  return assumed_locality(config.settings, llm.experts->count, llm.experts->top_k);
+std::vector<ExpertLocality> assumed_localities(const ResolvedConfig& config) {
+  std::vector<ExpertLocality> assumed;
+  if (config.key(kInstancesKey).text.empty()) {
+    if (!config.policy->places_experts) return assumed;
+    const hwmodels::LlmModel llm = hwmodels::load_llm(config.settings.get<std::string>("model"));
+    if (llm.experts) assumed.push_back(assumed_locality(config.settings, llm.experts->count, llm.experts->top_k));
+    return assumed;
+  }
+  std::vector<Problem> problems;
+  for (const InstanceEntry& entry : read_instances(config, problems)) {
+    if (entry.lends) continue;
+    try {
+      const auto own = assumed_localities(resolve_config(parameter_table(), entry.assignments, {}));
+      assumed.insert(assumed.end(), own.begin(), own.end());
+    } catch (const UserError&) {
+      continue;  // assembling it says why
+    }
+  }
+  return assumed;
 }
 
-std::array<double, 2> half_and_twice(double locality) { return {0.5 * locality, std::min(1.0, 2.0 * locality)}; }
+bool may_matter(const std::vector<ExpertLocality>& assumed) {
+  return std::ranges::any_of(assumed, [](const ExpertLocality& one) { return one.no_effect.empty(); });
+}
 
-LocalityRun locality_run(double locality, const std::vector<Metric>& metrics) {
-  return {locality, metric_or_none(metrics, kTokensPerSecond).value, metric_or_none(metrics, kTpot).value};
+std::array<double, 2> half_and_twice(double locality) {
+  return {locality_times(kLocalityTimes[0], locality), locality_times(kLocalityTimes[1], locality)};
+}
+
+LocalityRun locality_run(double times, const std::optional<ExpertLocality>& assumed,
+                         const std::vector<Metric>& metrics) {
+  LocalityRun run{.times = times,
+                  .output_tokens_per_s = metric_or_none(metrics, kTokensPerSecond).value,
+                  .p50_tpot_ms = metric_or_none(metrics, kTpot).value};
+  if (assumed) run.locality = locality_times(times, assumed->value);
+  return run;
 }
 
 std::string shown_figure(const std::optional<double>& value) { return value ? figure(*value) : "-"; }
 
-std::string locality_text(const ExpertLocality& assumed, const LocalityRun& base,
+std::string assumed_text(const ExpertLocality& assumed) {
+  return fmt::format("{:g} ({})", assumed.value, assumed.given ? "given" : "default");
+}
+
+std::string locality_text(const std::string& assumed, const LocalityRun& base,
                           const std::optional<LocalityCheck>& check) {
-  std::string text = fmt::format("{:g} ({})", assumed.value, assumed.given ? "given" : "default");
+  std::string text = assumed;
   if (!check) return text;
   if (!check->not_run.empty()) return text + "; not run with this value halved and doubled: " + check->not_run;
   text += fmt::format(": {} output tokens/s, p50 TPOT {} ms", shown_figure(base.output_tokens_per_s),
                       shown_figure(base.p50_tpot_ms));
   for (const LocalityRun& run : check->runs) {
-    text += fmt::format("; at {:g}: {} and {}", run.locality, shown_figure(run.output_tokens_per_s),
-                        shown_figure(run.p50_tpot_ms));
+    const std::string at = run.locality      ? fmt::format("{:g}", *run.locality)
+                           : run.times < 1.0 ? "half of each"
+                                             : "twice of each";
+    text += fmt::format("; at {}: {} and {}", at, shown_figure(run.output_tokens_per_s), shown_figure(run.p50_tpot_ms));
   }
   return text;
 }
@@ -81,9 +113,11 @@ nlohmann::ordered_json locality_check_json(const LocalityCheck& check) {
   if (!check.not_run.empty()) return {{"not_run", check.not_run}};
   nlohmann::ordered_json runs = nlohmann::ordered_json::array();
   for (const LocalityRun& run : check.runs) {
-    runs.push_back({{"value", run.locality},
-                    {kTokensPerSecond, nullable(run.output_tokens_per_s)},
-                    {kTpot, nullable(run.p50_tpot_ms)}});
+    nlohmann::ordered_json json{{"times", run.times}};
+    if (run.locality) json["value"] = *run.locality;
+    json[kTokensPerSecond] = nullable(run.output_tokens_per_s);
+    json[kTpot] = nullable(run.p50_tpot_ms);
+    runs.push_back(std::move(json));
   }
   return {{"runs", runs}};
 }
@@ -97,7 +131,8 @@ std::optional<LocalityCheck> read_locality_check(const nlohmann::ordered_json& r
   };
   LocalityCheck check;
   for (const nlohmann::ordered_json& run : json.at("runs")) {
-    check.runs.push_back({run.at("value"), number(run.at(kTokensPerSecond)), number(run.at(kTpot))});
+    check.runs.push_back({run.at("times"), number(run.value("value", nlohmann::ordered_json())),
+                          number(run.at(kTokensPerSecond)), number(run.at(kTpot))});
   }
   return check;
 }

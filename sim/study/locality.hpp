@@ -4,6 +4,7 @@
 // models by more than a factor of two. So `run` and `compare` run the configuration twice more.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
@@ -23,15 +24,21 @@ struct ExpertLocality {
   bool given = false;       // by the user; false: the default
   std::string source{};     // of the default; empty: it was given
   std::string no_effect{};  // why half and twice of it would give the same result; empty: they may not
+  bool operator==(const ExpertLocality&) const = default;
 };
 
 /// Of a model whose layers have `experts` experts, of which a token uses `top_k`.
 [[nodiscard]] ExpertLocality assumed_locality(const Settings& settings, std::int64_t experts, std::int64_t top_k);
-/// The same for a configuration; empty when its policy places no experts, and with instances of several kinds. Throws
-/// ConfigError or DataError when the model cannot be read.
-[[nodiscard]] std::optional<ExpertLocality> assumed_locality(const ResolvedConfig& config);
+/// The same for a configuration: of its policy, if that places experts, or of each of its instances whose policy does.
+/// Throws ConfigError or DataError when the model of a configuration without instances cannot be read.
+[[nodiscard]] std::vector<ExpertLocality> assumed_localities(const ResolvedConfig& config);
+/// Half and twice of them may give another result.
+[[nodiscard]] bool may_matter(const std::vector<ExpertLocality>& assumed);
 
-/// Half of it, and twice of it, but at most 1.
+inline constexpr std::array kLocalityTimes{0.5, 2.0};
+/// So many times the locality, but at most 1.
+[[nodiscard]] constexpr double locality_times(double times, double locality) { return std::min(1.0, times * locality); }
+/// With each of kLocalityTimes.
 [[nodiscard]] std::array<double, 2> half_and_twice(double locality);
 
 /// The figures that are compared, by their metrics.
@@ -40,11 +47,13 @@ inline constexpr const char* kTpot = "p50_tpot_ms";
 
 /// The figures of one run, means over its replications.
 struct LocalityRun {
-  double locality = 0.0;
+  double times = 1.0;
+  std::optional<double> locality{};  // empty: instances of several kinds have different ones
   std::optional<double> output_tokens_per_s{};
   std::optional<double> p50_tpot_ms{};
 };
-[[nodiscard]] LocalityRun locality_run(double locality, const std::vector<Metric>& metrics);
+[[nodiscard]] LocalityRun locality_run(double times, const std::optional<ExpertLocality>& assumed,
+                                       const std::vector<Metric>& metrics);
 
 /// "12.3", or "-" for none.
 [[nodiscard]] std::string shown_figure(const std::optional<double>& value);
@@ -55,15 +64,18 @@ struct LocalityCheck {
   std::string not_run{};
 };
 
-/// "0.4 (default): 12.3 output tokens/s, p50 TPOT 81 ms; at 0.2: 11.1 and 90.2; at 0.8: 14 and 71.2". Without a check,
-/// the locality alone.
-[[nodiscard]] std::string locality_text(const ExpertLocality& assumed, const LocalityRun& base,
+/// "0.4 (default)".
+[[nodiscard]] std::string assumed_text(const ExpertLocality& assumed);
+/// "0.4 (default): 12.3 output tokens/s, p50 TPOT 81 ms; at 0.2: 11.1 and 90.2; at 0.8: 14 and 71.2", where `assumed`
+/// comes first; of different localities, "at half of each" and "at twice of each". Without a check, `assumed` alone.
+[[nodiscard]] std::string locality_text(const std::string& assumed, const LocalityRun& base,
                                         const std::optional<LocalityCheck>& check);
 
 /// {"value", "origin": given | default, "source", "no_effect"}, without empty texts.
 [[nodiscard]] nlohmann::ordered_json assumed_locality_json(const ExpertLocality& assumed);
 [[nodiscard]] std::optional<ExpertLocality> read_assumed_locality(const nlohmann::ordered_json& setup);
-/// {"runs": [{"value", "output_throughput_tokens_per_s", "p50_tpot_ms"}]} or {"not_run": reason}.
+/// {"runs": [{"times", "value", "output_throughput_tokens_per_s", "p50_tpot_ms"}]} or {"not_run": reason}; "value" only
+/// where there is one.
 [[nodiscard]] nlohmann::ordered_json locality_check_json(const LocalityCheck& check);
 /// From a result with the key other_localities; empty without it.
 [[nodiscard]] std::optional<LocalityCheck> read_locality_check(const nlohmann::ordered_json& result);

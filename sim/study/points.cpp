@@ -269,7 +269,7 @@ std::vector<InputFile> PointRunner::inputs_of(const ResolvedConfig& config) {
 
 PointOutcome PointRunner::simulate_point(const Point& point, int jobs, Tally& tally, std::size_t worker) {
   ResolvedConfig config = resolve_config(table_, point.assignments, {});
-  const bool localities = point.other_localities && assumed_locality(config);
+  const bool localities = point.other_localities && !assumed_localities(config).empty();
   const std::string id = point_id(config, inputs_of(config), point.scales, localities);
   if (options_.store != nullptr) {
     if (auto text = options_.store->load(id)) {

@@ -104,7 +104,7 @@ SimulationConfig config_of(const Assembly& assembly, const Run& run, RequestSour
   if (instance.experts) {
     const auto seed = assembly.config.settings.get<std::int64_t>("seed");
     instance.experts->seed = RandomStream(seed, run.replication, "experts").next_u64();
-    instance.experts->locality = run.variant.locality.value_or(instance.experts->locality);
+    instance.experts->locality = locality_times(run.variant.locality_times, instance.experts->locality);
   }
   // Slower copies are those of slower links, the server's included.
   for (BytesPerSecond& link : config.links) link = BytesPerSecond(link.value() / run.variant.scales.copies);

@@ -73,8 +73,8 @@ struct ReplicationResults {
                                                   const ReplicationHooks& hooks);
 /// What a variant of a configuration changes.
 struct Variant {
-  OpScales scales{};                 // of the model's times
-  std::optional<double> locality{};  // instead of experts.locality, where the policy places experts
+  OpScales scales{};            // of the model's times
+  double locality_times = 1.0;  // of experts.locality, which is at most 1, where a policy places experts
 };
 /// Runs variants of the configuration, at least one. All variants have the same traffic and share up to `jobs` threads.
 /// Returns one result per variant. After an interruption, variants that did not start have no statistics.

@@ -8,7 +8,7 @@ std::int64_t planned_runs(const Result& result) {
   const std::size_t perturbed = result.perturbation ? perturbations(result.perturbation->fraction).size() : 0;
   const bool localities = result.locality && result.locality->not_run.empty();
   return result.config.settings.get<std::int64_t>("replications") *
-         static_cast<std::int64_t>(1 + perturbed + (localities ? std::tuple_size_v<decltype(half_and_twice(0.0))> : 0));
+         static_cast<std::int64_t>(1 + perturbed + (localities ? kLocalityTimes.size() : 0));
 }
 
 std::vector<ClientStatistics> worst_clients(const RunStatistics& statistics, std::size_t most) {

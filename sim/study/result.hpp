@@ -61,7 +61,7 @@ struct Setup {
   Deployment deployment{};                          // only for policies that stream layers
   Bytes host_layer_bytes{};                         // host memory that such a policy uses, at most
   bool pools_differ = false;                        // in their KV blocks: `kv` has those of the pool with fewer
-  std::optional<ExpertLocality> expert_locality{};  // only for policies that place experts
+  std::optional<ExpertLocality> expert_locality{};  // of policies that place experts, where it is the same for all
   std::string layer_terms;                          // how the policy chose the deployment, one line
   std::optional<EngineFlags> engine_flags{};        // the engine's command line that does the same
   std::string layer_copies;  // what copies the layers, and the figures of which GPU; empty: the policy has no choice

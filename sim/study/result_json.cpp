@@ -88,6 +88,7 @@ Json common_setup_json(const Setup& setup) {
   Json json = names_json(setup);
   json["replicas"] = setup.replicas;
   json["servers"] = setup.servers;
+  if (setup.expert_locality) json["expert_locality"] = assumed_locality_json(*setup.expert_locality);
   return json;
 }
 

@@ -167,7 +167,13 @@ Object names() {
   return object;
 }
 
-Json common_setup() { return names().key("replicas", count()).key("servers", count()).schema(); }
+Json common_setup() {
+  return names()
+      .key("replicas", count())
+      .key("servers", count())
+      .optional("expert_locality", said(expert_locality(), "if all that place experts assume the same"))
+      .schema();
+}
 
 Json setup() {
   Object object = names();
@@ -293,7 +299,8 @@ Json perturbation() {
 
 Json other_localities() {
   const Json run = Object()
-                       .key("value", fraction())
+                       .key("times", amount())
+                       .optional("value", fraction())
                        .key("output_throughput_tokens_per_s", or_null(amount()))
                        .key("p50_tpot_ms", or_null(amount()))
                        .schema();

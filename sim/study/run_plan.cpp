@@ -13,7 +13,7 @@ std::vector<Variant> variants_of(const RunPlan& plan) {
   std::vector<Variant> variants;
   for (const OpScales& scales : perturbed_scales(plan.perturbation)) variants.push_back({.scales = scales});
   variants.front().scales = plan.scales;
-  for (const double locality : plan.localities) variants.push_back({.scales = plan.scales, .locality = locality});
+  for (const double times : plan.locality_times) variants.push_back({.scales = plan.scales, .locality_times = times});
   return variants;
 }
 
@@ -24,11 +24,19 @@ std::int64_t replications_of(const Assembly& assembly) {
 }  // namespace
 
 void plan_localities(const Assembly& assembly, RunPlan& plan) {
-  const std::optional<ExpertLocality>& assumed = assembly.setup.expert_locality;
-  if (!assumed) return;
-  plan.locality = LocalityCheck{.not_run = assumed->no_effect};
-  if (!assumed->no_effect.empty()) return;
-  for (const double locality : half_and_twice(assumed->value)) plan.localities.push_back(locality);
+  std::vector<ExpertLocality> assumed;
+  const auto add = [&](const Setup& setup) {
+    if (setup.expert_locality) assumed.push_back(*setup.expert_locality);
+  };
+  if (assembly.kinds.empty()) add(assembly.setup);
+  for (const AssembledKind& kind : assembly.kinds) add(kind.assembly.setup);
+  if (assumed.empty()) return;
+  plan.locality.emplace();
+  if (may_matter(assumed)) {
+    plan.locality_times.assign(kLocalityTimes.begin(), kLocalityTimes.end());
+  } else {
+    plan.locality->not_run = assumed.front().no_effect;
+  }
 }
 
 std::int64_t planned_simulations(const Assembly& assembly, const RunPlan& plan) {
@@ -46,9 +54,10 @@ Result planned_result(const Assembly& assembly, const RunPlan& plan, std::vector
   std::optional<Robustness> perturbation;
   if (plan.perturbation && complete) perturbation = robustness_of(*plan.perturbation, runs);
   std::optional<LocalityCheck> localities = complete ? plan.locality : std::nullopt;
-  for (std::size_t i = 0; localities && i < plan.localities.size(); ++i) {
-    const std::size_t run = runs.size() - plan.localities.size() + i;
-    localities->runs.push_back(locality_run(plan.localities[i], runs[run].statistics.metrics));
+  for (std::size_t i = 0; localities && i < plan.locality_times.size(); ++i) {
+    const std::size_t run = runs.size() - plan.locality_times.size() + i;
+    localities->runs.push_back(
+        locality_run(plan.locality_times[i], assembly.setup.expert_locality, runs[run].statistics.metrics));
   }
   Result result = run_result(assembly, std::move(runs.front()));
   result.scales = plan.scales;

@@ -16,11 +16,12 @@ namespace spillway {
 struct RunPlan {
   OpScales scales{};                        // of the model's times; runs of `perturbation` have their own
   std::optional<double> perturbation{};     // of the model's times, as a fraction: 30 more runs
-  std::optional<LocalityCheck> locality{};  // to fill with the runs of `localities`
-  std::vector<double> localities{};         // to run
+  std::optional<LocalityCheck> locality{};  // to fill with the runs of `locality_times`
+  std::vector<double> locality_times{};     // of the localities, to run
 };
 
-/// Half and twice of experts.locality, if the policy places experts and the result can depend on it.
+/// Half and twice of experts.locality, if a policy places experts and the result can depend on it. Instances of several
+/// kinds change together, each by its own.
 void plan_localities(const Assembly& assembly, RunPlan& plan);
 
 /// The number of simulations, each of all requests of a replication.

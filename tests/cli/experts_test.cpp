@@ -4,6 +4,7 @@
 
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <regex>
 #include <string>
 #include <utility>
@@ -224,14 +225,106 @@ TEST_F(Experts, MergedShardsKeepOtherLocalities) {
   EXPECT_EQ(merged.out, spillway(small("sweep", {"policy.slots=16,32", "--format", "csv"})).out);
 }
 
-// Instances of several kinds have no locality in common.
-TEST_F(Experts, ASweepOfInstances) {
-  test::write_text(file("two.json"), R"({"hardware": "hgx-h100-8", "model": "qwen3-30b-a3b", "policy": "expert-cache",
-    "workload": {"requests": 4, "input_tokens": 50, "output_tokens": 12},
-    "instances": [{"gpus": 0, "share": 0.5}, {"gpus": 1, "share": 0.5}]})");
-  const auto result = spillway({"sweep", file("two.json"), "seed=1,2", "--json"});
-  ASSERT_EQ(result.code, 0) << result.err;
-  EXPECT_FALSE(json::parse(result.out)["points"][0].contains("other_localities"));
+TEST_F(Experts, PlansSayWhatAlsoRuns) {
+  const auto plan = [&](const std::string& command, std::vector<std::string> more) {
+    more.emplace_back("--dry-run");
+    const auto result = spillway(small(command, std::move(more)));
+    EXPECT_EQ(result.code, 0) << result.err;
+    return result.out;
+  };
+  const std::string also = " of them also with experts.locality halved and doubled (not with --fixed-locality)";
+  EXPECT_THAT(plan("compare", {"policy=expert-cache,vllm"}), HasSubstr("2 configurations, 1" + also + ":\n"));
+  EXPECT_THAT(plan("sweep", {"policy.slots=16,32,64"}), HasSubstr("3 points, all" + also + ". In this order:\n"));
+  EXPECT_THAT(plan("sweep", {"policy.slots=16,32,64", "--shard", "1/3"}),
+              HasSubstr("3 points; shard 1/3 runs 1 of them, all" + also + ". In this order:\n"));
+  EXPECT_THAT(plan("sweep", {"seed=1:300:1", "policy.slots=32"}), HasSubstr("300 points, some" + also));
+  for (const char* const never : {"--fixed-locality", "experts.locality=0"}) {
+    EXPECT_THAT(plan("compare", {"policy.slots=16,32", never}), HasSubstr("2 configurations:\n"));
+  }
+  EXPECT_THAT(plan("sweep", {"experts.locality=0.1,0.2"}), HasSubstr("2 points. In this order:\n"));
+}
+
+// Instances of several kinds: all are run with half and with twice of what each assumes, at most 1.
+class LocalityOfInstances : public Experts {
+ protected:
+  static json element(const char* name, int gpu, const std::optional<double>& locality) {
+    json element{{"name", name},
+                 {"gpus", {gpu}},
+                 {"model", "qwen3-30b-a3b"},
+                 {"policy", {{"name", "expert-cache"}, {"slots", 32}}},
+                 {"workload", {{"requests", 4}, {"input_tokens", 50}, {"output_tokens", 12}, {"rate", 1}}}};
+    if (locality) element["experts"] = {{"locality", *locality}};
+    return element;
+  }
+  /// The file of two elements with these localities, beside one without experts; empty: the default.
+  std::string of(const std::optional<double>& a, const std::optional<double>& b) {
+    json dense{{"name", "c"}, {"gpus", {2}}, {"model", "llama-3.1-8b"}, {"workload", {{"requests", 4}, {"rate", 1}}}};
+    const std::string path = file("kinds.json");
+    test::write_text(
+        path, json{{"hardware", "hgx-h100-8"}, {"instances", {element("a", 0, a), element("b", 1, b), dense}}}.dump());
+    return path;
+  }
+  json result_of(const std::optional<double>& a, const std::optional<double>& b, bool fixed) {
+    std::vector<std::string> arguments{"run", of(a, b), "--json"};
+    if (fixed) arguments.emplace_back("--fixed-locality");
+    const auto result = spillway(arguments);
+    EXPECT_EQ(result.code, 0) << result.err;
+    return json::parse(result.out);
+  }
+  /// The run says what a run with these localities says.
+  void expect_as_run(const json& run, double a, double b) {
+    const json metrics = result_of(a, b, true)["metrics"];
+    for (const char* const metric : {"output_throughput_tokens_per_s", "p50_tpot_ms"}) {
+      EXPECT_EQ(run[metric], metrics[metric]["value"]) << a << " and " << b << ": " << metric;
+    }
+  }
+};
+
+TEST_F(LocalityOfInstances, WithOneInCommon) {
+  const json result = result_of({}, {}, false);
+  EXPECT_EQ(result["setup"]["expert_locality"], result["instances"][0]["setup"]["expert_locality"]);
+  EXPECT_EQ(result["setup"]["expert_locality"]["value"], 0.4);
+  const json& runs = result["other_localities"]["runs"];
+  ASSERT_EQ(runs.size(), 2U);
+  EXPECT_EQ(runs[0]["value"], 0.2);
+  EXPECT_EQ(runs[1]["value"], 0.8);
+  expect_as_run(runs[0], 0.2, 0.2);
+  expect_as_run(runs[1], 0.8, 0.8);
+  EXPECT_NE(runs[0]["p50_tpot_ms"], runs[1]["p50_tpot_ms"]);
+  EXPECT_THAT(unbroken(spillway({"run", of({}, {})}).out),
+              ContainsRegex("Locality     0.4 \\(default\\): .*; at 0.8: "));
+}
+
+TEST_F(LocalityOfInstances, WithDifferentOnes) {
+  const json result = result_of({}, 0.6, false);
+  EXPECT_FALSE(result["setup"].contains("expert_locality"));
+  const json& runs = result["other_localities"]["runs"];
+  ASSERT_EQ(runs.size(), 2U);
+  EXPECT_FALSE(runs[0].contains("value"));
+  EXPECT_EQ(runs[0]["times"], 0.5);
+  EXPECT_EQ(runs[1]["times"], 2.0);
+  expect_as_run(runs[0], 0.2, 0.3);
+  expect_as_run(runs[1], 0.8, 1.0);
+  const std::string path = of({}, 0.6);
+  EXPECT_THAT(unbroken(spillway({"run", path}).out),
+              ContainsRegex("Locality     a 0.4 \\(default\\), b 0.6 \\(given\\): .*; at half of each: .*; at twice of "
+                            "each: "));
+  EXPECT_THAT(unbroken(spillway({"run", path, "--fixed-locality"}).out),
+              HasSubstr("Locality     a 0.4 (default), b 0.6 (given)\n"));
+  EXPECT_THAT(unbroken(spillway({"run", path, "--dry-run"}).out), HasSubstr("There would be 3 runs"));
+  // One that cannot matter is no reason to run nothing, and of several such the first one is named.
+  EXPECT_EQ(result_of(0.0, {}, false)["other_localities"]["runs"].size(), 2U);
+  EXPECT_EQ(result_of(0.0, 0.0, false)["other_localities"]["not_run"], "half and twice of 0 are 0");
+  // Sweeps and comparisons make the same runs.
+  const auto swept = spillway({"sweep", of({}, 0.6), "seed=1,2", "--json"});
+  ASSERT_EQ(swept.code, 0) << swept.err;
+  const json points = json::parse(swept.out)["points"];
+  EXPECT_EQ(points[0]["other_localities"], result["other_localities"]);
+  EXPECT_FALSE(points[0].contains("expert_locality"));
+  const auto compared = spillway({"compare", path, "engine.max_num_seqs=16,32", "replications=1"});
+  ASSERT_EQ(compared.code, 0) << compared.err;
+  EXPECT_THAT(unbroken(compared.out),
+              ContainsRegex("Locality     engine.max_num_seqs=16: of each instance: .*; at half of each: "));
 }
 
 // Kinds of instances share the links of one server, and the memory of its sockets where some place experts. GPUs 0

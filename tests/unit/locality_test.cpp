@@ -43,20 +43,27 @@ TEST(Locality, TwiceOfItIsAtMostOne) {
 
 TEST(Locality, OneLineAndItsJson) {
   ExpertLocality assumed{.value = 0.4, .given = false, .source = "a paper"};
-  const LocalityRun base{0.4, 12.5, 80.0};
-  EXPECT_EQ(locality_text(assumed, base, {}), "0.4 (default)");
-  LocalityCheck check{.runs = {{0.2, 10.0, 100.0}, {0.8, std::nullopt, 50.0}}};
-  EXPECT_EQ(locality_text(assumed, base, check),
+  const LocalityRun base{1.0, 0.4, 12.5, 80.0};
+  EXPECT_EQ(locality_text(assumed_text(assumed), base, {}), "0.4 (default)");
+  const LocalityCheck check{.runs = {{0.5, 0.2, 10.0, 100.0}, {2.0, 0.8, std::nullopt, 50.0}}};
+  EXPECT_EQ(locality_text(assumed_text(assumed), base, check),
             "0.4 (default): 12.50 output tokens/s, p50 TPOT 80 ms; at 0.2: 10 and 100; at 0.8: - and 50");
   EXPECT_EQ(locality_check_json(check).dump(),
-            R"({"runs":[{"value":0.2,"output_throughput_tokens_per_s":10.0,"p50_tpot_ms":100.0},)"
-            R"({"value":0.8,"output_throughput_tokens_per_s":null,"p50_tpot_ms":50.0}]})");
+            R"({"runs":[{"times":0.5,"value":0.2,"output_throughput_tokens_per_s":10.0,"p50_tpot_ms":100.0},)"
+            R"({"times":2.0,"value":0.8,"output_throughput_tokens_per_s":null,"p50_tpot_ms":50.0}]})");
+  // Instances of several kinds.
+  const LocalityCheck several{.runs = {{0.5, {}, 10.0, 100.0}, {2.0, {}, 14.0, 50.0}}};
+  EXPECT_EQ(locality_text("a 0.4 (default), b 0.9 (given)", base, several),
+            "a 0.4 (default), b 0.9 (given): 12.50 output tokens/s, p50 TPOT 80 ms; at half of each: 10 and 100; at "
+            "twice of each: 14 and 50");
+  EXPECT_EQ(locality_check_json(several)["runs"][0].dump(),
+            R"({"times":0.5,"output_throughput_tokens_per_s":10.0,"p50_tpot_ms":100.0})");
   EXPECT_EQ(assumed_locality_json(assumed).dump(), R"({"value":0.4,"origin":"default","source":"a paper"})");
   assumed = {.value = 0.0, .given = true, .no_effect = "no reason"};
-  EXPECT_EQ(locality_text(assumed, base, LocalityCheck{.not_run = "no reason"}),
+  EXPECT_EQ(locality_text(assumed_text(assumed), base, LocalityCheck{.not_run = "no reason"}),
             "0 (given); not run with this value halved and doubled: no reason");
   EXPECT_EQ(locality_check_json({.not_run = "no reason"}).dump(), R"({"not_run":"no reason"})");
-  for (const LocalityCheck& one : {check, LocalityCheck{.not_run = "no reason"}}) {
+  for (const LocalityCheck& one : {check, several, LocalityCheck{.not_run = "no reason"}}) {
     const auto again = read_locality_check({{"other_localities", locality_check_json(one)}});
     ASSERT_TRUE(again.has_value());
     EXPECT_EQ(locality_check_json(*again), locality_check_json(one));

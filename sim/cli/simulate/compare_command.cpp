@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <utility>
 
 #include "sim/cli/grid_arguments.hpp"
@@ -122,7 +123,9 @@ ExitCode compare(const CompareOptions& options) {
   if (options.dry_run) {
     std::string text = fmt::format("{} configurations", arguments.grid.size());
     if (perturbation) text += fmt::format(", {} runs of each", std::ssize(points) / arguments.grid.size());
-    text += ":\n";
+    std::vector<std::int64_t> all(static_cast<std::size_t>(arguments.grid.size()));
+    std::iota(all.begin(), all.end(), 0);
+    text += other_localities_text(arguments, all) + ":\n";
     for (std::int64_t i = 0; i < arguments.grid.size(); ++i) {
       text += fmt::format("  {}{}\n", printable(arguments.grid.label(i)), i == baseline ? " (baseline)" : "");
     }
