@@ -300,17 +300,18 @@ class MoeInfinity final : public ExpertLayers {
   std::vector<std::optional<ExpertShares>> stored_;  // of each kind
   std::vector<ExpertShares> mixed_{};                // of an iteration's kinds, and of those that they are mistaken for
   ExpertMatrix right_;
-  SeldomAskedMatrix wrong_;  // in the first layers alone
+  SeldomAskedMatrix wrong_;  // in the layers before policy.matched_layers
   std::int32_t running_ = 0;
   bool exhausted_ = true;  // nothing more is loaded ahead before the next gate
   std::optional<LayerExpert> coming_{};
   std::vector<ExpertUse> resident_{};  // during a gate
   std::vector<ExpertUse> missing_{};
-  std::vector<LayerExpert> demanded_{};           // loads in demand, in order
-  std::size_t next_demanded_ = 0;                 // that arrives next
-  std::int64_t there_ = 0;                        // loads that have arrived
-  PresentExperts is_ahead_;                       // those that are there, or on their way, and have not been used since
-  std::vector<std::vector<std::int32_t>> ahead_;  // by layer, loaded ahead since its last gate
+  std::vector<LayerExpert> demanded_{};  // loads in demand, in order
+  std::size_t next_demanded_ = 0;        // that arrives next
+  std::int64_t there_ = 0;               // loads that have arrived
+  // Loaded ahead since the last gate of their layer:
+  PresentExperts is_ahead_;                       // that are there, or on their way
+  std::vector<std::vector<std::int32_t>> ahead_;  // by layer, those that have left again, too
 };
 
 PolicyInfo info() {

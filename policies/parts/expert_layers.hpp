@@ -204,7 +204,7 @@ class ExpertLayers : public LayerPolicy, protected LayerRule {
     return at < one_on_gpu_.size() && one_on_gpu_[at].time >= Duration{} ? one_on_gpu_[at] : keep_one_on_gpu(rows);
   }
   [[nodiscard]] OnGpu keep_one_on_gpu(std::int64_t rows);
-  /// The most rows for which one expert takes no longer than for one row, since its weights take longer.
+  /// The most rows, below kMostKept, for which one expert takes no longer than for one row: its weights take longer.
   [[nodiscard]] std::int64_t most_rows_by_weights() const;
   static constexpr std::int64_t kMostKept = 4096;  // rows
   /// cpu_seconds() of experts > 0, kept where it was asked for lately. Amortised O(1).

@@ -327,7 +327,7 @@ class SeldomAskedMatrix {
     set(shares);
   }
 
-  /// Replaces the shares. O(layers).
+  /// Replaces the shares. O(layers), and O(layers * experts) in the next question.
   void set(const ExpertShares& shares) {
     shares_ = &shares;
     for (Row& row : rows_) row.added = row.removed = true;

@@ -121,7 +121,8 @@ class ExpertSlots {
 };
 
 /// The slots of all layers. With a measured hit curve, the curve says which experts in use are there, whatever was
-/// loaded before. add() takes O(experts), touch() and split() O(used), any other call O(1), all amortised; with a
+/// loaded before. add() takes O(experts), touch(), split() and replace_all() what they are given, any other call O(1),
+/// all amortised; with a
 /// curve, the first call of a layer in an iteration takes O(experts), later ones O(log slots) for each expert.
 class LayerSlots {
  public:

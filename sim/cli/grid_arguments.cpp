@@ -197,22 +197,24 @@ void refuse_if_none_resolves(const PointGrid& arguments) {
   }
 }
 
-std::string other_localities_text(const PointGrid& arguments, std::span<const std::int64_t> points) {
-  const std::size_t most = std::min(points.size(), static_cast<std::size_t>(kLookedAt));
+std::string other_localities_text(const PointGrid& arguments, std::span<const std::int64_t> points,
+                                  const std::string& point) {
+  const std::size_t looks = std::min(points.size(), static_cast<std::size_t>(kLookedAt));
   const std::vector<Parameter> table = parameter_table();
   std::size_t count = 0;
-  for (const std::int64_t index : points.first(most)) {
-    const Point point = arguments.point(index);
-    if (!point.other_localities) continue;
+  for (std::size_t i = 0; i < looks; ++i) {
+    const Point one = arguments.point(points[i * (points.size() / looks)]);
+    if (!one.other_localities) continue;
     try {
-      if (may_matter(assumed_localities(resolve_config(table, point.assignments, {})))) ++count;
+      if (may_matter(assumed_localities(resolve_config(table, one.assignments, {})))) ++count;
     } catch (const UserError&) {
       continue;  // running it says why
     }
   }
   if (count == 0) return "";
-  const std::string which = most < points.size() ? "some" : count == most ? "all" : fmt::format("{}", count);
-  return fmt::format(", {} of them also with experts.locality halved and doubled (not with --fixed-locality)", which);
+  const std::string which = looks < points.size() ? fmt::format("{}s whose policy places experts", point)
+                                                  : fmt::format("{} {}{}", count, point, count == 1 ? "" : "s");
+  return fmt::format("; {} also with experts.locality halved and doubled (not with --fixed-locality)", which);
 }
 
 }  // namespace spillway::cli

@@ -52,8 +52,9 @@ struct GridDefaults {
 /// last.
 void refuse_if_none_resolves(const PointGrid& arguments);
 
-/// ", 3 of them also with experts.locality halved and doubled (not with --fixed-locality)", as a plan says it of these
-/// points; empty: none is. Of more than 256 points, it does not count them.
-[[nodiscard]] std::string other_localities_text(const PointGrid& arguments, std::span<const std::int64_t> points);
+/// "; 3 points also with experts.locality halved and doubled (not with --fixed-locality)", as a plan says it of these
+/// points, where one of them is a `point`; empty: none. Looks at no more than 256 of them, and counts none of more.
+[[nodiscard]] std::string other_localities_text(const PointGrid& arguments, std::span<const std::int64_t> points,
+                                                const std::string& point);
 
 }  // namespace spillway::cli

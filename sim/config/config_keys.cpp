@@ -405,7 +405,7 @@ void add_experts(std::vector<Parameter>& table) {
       sources(kSkewOfFew, kSkewOfMany));
   add("experts.locality", "", 1.0,
       "Share of its experts that a sequence keeps from one token to the next, beyond chance. Results "
-      "also show half and twice this value (not with --fixed-locality or instances). Default: 0.2 with up to 16 "
+      "also show half and twice this value (not with --fixed-locality). Default: 0.2 with up to 16 "
       "experts, else 0.4",
       sources(kLocalityOfFew, kLocalityOfMany));
   add("experts.lookahead", "0.8", 1.0,

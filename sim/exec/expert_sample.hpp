@@ -58,13 +58,14 @@ struct SampleOrder {
   return (kFixedOne - 1 - u + sum) >> 32U;
 }
 
+/// Of a count above 0.
 [[nodiscard]] constexpr bool is_power_of_two(std::uint64_t count) {
   return (count & (count - 1)) == 0;  // std::has_single_bit() is a call where a processor may lack the instruction
 }
 
 /// Experts, as many as `room` is long, for which a point u, 1 + u, 2 + u, ... lies in their part of the running sum of
-/// `chance(e)`, in the order of the visit. They are written to the start of `room`, the rest of which is overwritten,
-/// too. Chances, 0 to 1, and `u` < 1 in fixed point. O(experts), without a branch for each.
+/// `chance(e)`, in the order of the visit. They are written to the start of `room`, the rest of which may be
+/// overwritten. Chances, 0 to 1, and `u` < 1 in fixed point. O(experts), without a branch for each.
 template <class Chance>
 [[nodiscard]] std::span<std::int32_t> systematic_sample(const Chance& chance, std::int64_t u, const SampleOrder& order,
                                                         std::span<std::int32_t> room) {

@@ -101,7 +101,10 @@ Slowdown slowdown_at(double share) {
   int exponent = 0;
   const auto mantissa = static_cast<std::int64_t>(std::ldexp(std::frexp(times, &exponent), 53));
   const std::int64_t one = std::int64_t{1} << (53 - exponent);
-  return simplest_between(std::max(one, mantissa - kUlps), one, mantissa + kUlps, one);
+  for (std::int64_t ulps = kUlps;; ulps *= 2) {
+    const Slowdown simplest = simplest_between(std::max(one, mantissa - ulps), one, mantissa + ulps, one);
+    if (real(simplest.num) <= kMost) return simplest;
+  }
 }
 
 }  // namespace spillway

@@ -93,7 +93,8 @@ class Links {
 };
 
 /// How many times as long as alone a flow takes that gets `share`, 0 < share <= 1, of its rate alone: the simplest
-/// fraction that is 1 / share to within 2^-48 of it, from 2^14 on to within 2^-31. A share that is itself a simple
+/// fraction that is 1 / share to within 2^-48 of it, or to within the first of 2^-47, 2^-46, ... where terms below 2^31
+/// suffice; from 2^14 on to within 2^-31. A share that is itself a simple
 /// fraction, such as one of a millionth's multiples, is met exactly, however it was rounded on the way.
 [[nodiscard]] Slowdown slowdown_at(double share);
 

@@ -57,10 +57,10 @@ class ComparisonTable {
     lines_ = {};
     for (const ComparedRun& run : comparison_.runs) lines_.add("Bottleneck", run.label + ": " + run.bottleneck);
     for (const ComparedRun& run : comparison_.runs) {
-      if (!run.assumed && !run.locality) continue;
-      const std::string assumed = run.assumed ? assumed_text(*run.assumed) : "of each instance";
+      if (run.assumed_text.empty()) continue;
       lines_.add("Locality",
-                 run.label + ": " + locality_text(assumed, locality_run(1.0, run.assumed, run.metrics), run.locality));
+                 run.label + ": " +
+                     locality_text(run.assumed_text, locality_run(1.0, run.assumed, run.metrics), run.locality));
     }
     for (const std::string& metric : comparison_.metrics) ranking(metric);
     robustness();

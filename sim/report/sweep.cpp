@@ -60,7 +60,7 @@ const LocalityRun* other_locality(const SweepRow& row, std::size_t at) {
   return check && at < check->runs.size() ? &check->runs[at] : nullptr;
 }
 
-constexpr std::array<const char*, 2> kOtherLocalities{"halved", "doubled"};  // as half_and_twice()
+constexpr std::array<const char*, 2> kOtherLocalities{"halved", "doubled"};  // as kLocalityTimes
 
 /// The warnings and the number of points with each, the most frequent first.
 std::vector<std::pair<std::string, std::int64_t>> counted_warnings(const Sweep& sweep) {

@@ -119,17 +119,9 @@ Comparison comparison_of(const PointGrid& grid, std::vector<PointOutcome>& outco
     PointOutcome& base = outcomes[i];
     if (comparison.runs.empty()) comparison.setup = setup_of(base);
     if (static_cast<std::int64_t>(i) == baseline) comparison.baseline = comparison.runs.size();
-    ComparedRun run{label,
-                    base.id,
-                    base.engine,
-                    std::move(base.metrics),
-                    base.bottleneck,
-                    base.steadiness,
-                    base.warnings,
-                    base.trust,
-                    base.locality,
-                    base.other_localities,
-                    {}};
+    ComparedRun run{label,           base.id,           base.engine,           std::move(base.metrics),
+                    base.bottleneck, base.steadiness,   base.warnings,         base.trust,
+                    base.locality,   base.assumed_text, base.other_localities, {}};
     for (std::size_t at = i + count; at < outcomes.size(); at += count) {
       run.perturbed.push_back(std::move(outcomes[at].metrics));
     }

@@ -23,7 +23,8 @@ struct ComparedRun {
   std::string steadiness{};       // steady, saturated, unsteady; empty: not judged
   std::vector<std::string> warnings{};
   Trust trust{};
-  std::optional<ExpertLocality> assumed{};       // only for policies that place experts
+  std::optional<ExpertLocality> assumed{};       // if its policies place experts and assume the same
+  std::string assumed_text{};                    // the same, also of instances that assume different ones
   std::optional<LocalityCheck> locality{};       // half and twice of it; empty: not asked for
   std::vector<std::vector<Metric>> perturbed{};  // as `metrics`, one entry per perturbation
 };

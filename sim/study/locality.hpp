@@ -58,7 +58,7 @@ struct LocalityRun {
 /// "12.3", or "-" for none.
 [[nodiscard]] std::string shown_figure(const std::optional<double>& value);
 
-/// The runs with half_and_twice(), or why there are none.
+/// The runs with kLocalityTimes, or why there are none.
 struct LocalityCheck {
   std::vector<LocalityRun> runs{};
   std::string not_run{};
@@ -74,6 +74,8 @@ struct LocalityCheck {
 /// {"value", "origin": given | default, "source", "no_effect"}, without empty texts.
 [[nodiscard]] nlohmann::ordered_json assumed_locality_json(const ExpertLocality& assumed);
 [[nodiscard]] std::optional<ExpertLocality> read_assumed_locality(const nlohmann::ordered_json& setup);
+/// assumed_text() of a result; of instances that assume different ones "a 0.4 (default), b 0.6 (given)"; or empty.
+[[nodiscard]] std::string read_assumed_text(const nlohmann::ordered_json& result);
 /// {"runs": [{"times", "value", "output_throughput_tokens_per_s", "p50_tpot_ms"}]} or {"not_run": reason}; "value" only
 /// where there is one.
 [[nodiscard]] nlohmann::ordered_json locality_check_json(const LocalityCheck& check);

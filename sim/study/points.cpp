@@ -143,6 +143,7 @@ PointOutcome outcome_from_json(std::string text, const std::string& where) {
     }
     outcome.requests = json.at("setup").at("requests");
     outcome.locality = read_assumed_locality(json.at("setup"));
+    outcome.assumed_text = read_assumed_text(json);
     outcome.other_localities = read_locality_check(json);
     outcome.resource = json["bottleneck"].at("resource");
     outcome.bottleneck = json["bottleneck"].at("sentence");

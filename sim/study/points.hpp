@@ -23,7 +23,7 @@ namespace spillway {
 struct Point {
   std::vector<Assignment> assignments;  // override the defaults, as resolve_config expects
   OpScales scales{};                    // scales of the latency model's times
-  /// Run it also with half and twice of experts.locality, if its policy places experts and the result can depend on it.
+  /// Run it also with half and twice of experts.locality, if a policy places experts and the result can depend on it.
   bool other_localities = false;
 };
 
@@ -43,7 +43,8 @@ struct PointOutcome {
   std::string resource{};           // bottleneck: load, kv_capacity, compute, ...
   std::string bottleneck{};         // the bottleneck as a sentence
   Trust trust{};
-  std::optional<ExpertLocality> locality{};         // that the run assumed
+  std::optional<ExpertLocality> locality{};         // that the run assumed, if it is one
+  std::string assumed_text{};                       // the same, also of instances that assume different ones
   std::optional<LocalityCheck> other_localities{};  // half and twice of it; empty: not asked for
   OutcomeCounts measured{};
   // Reason for a failure.

@@ -299,7 +299,7 @@ Json perturbation() {
 
 Json other_localities() {
   const Json run = Object()
-                       .key("times", amount())
+                       .key("times", said(amount(), "of the assumed locality, which becomes at most 1"))
                        .optional("value", fraction())
                        .key("output_throughput_tokens_per_s", or_null(amount()))
                        .key("p50_tpot_ms", or_null(amount()))

@@ -1,6 +1,10 @@
 #include "sim/study/run_plan.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <set>
+#include <string>
 #include <utility>
 
 #include "sim/study/perturb.hpp"
@@ -35,7 +39,9 @@ void plan_localities(const Assembly& assembly, RunPlan& plan) {
   if (may_matter(assumed)) {
     plan.locality_times.assign(kLocalityTimes.begin(), kLocalityTimes.end());
   } else {
-    plan.locality->not_run = assumed.front().no_effect;
+    std::set<std::string> reasons;
+    for (const ExpertLocality& one : assumed) reasons.insert(one.no_effect);
+    plan.locality->not_run = fmt::format("{}", fmt::join(reasons, "; "));
   }
 }
 

@@ -170,6 +170,9 @@ bool Search::with_other_localities() {
   for (std::size_t i = 0; i < report_.edges.size(); ++i) {
     const FoundEdge& edge = report_.edges[i];
     if (!edge.locality || !edge.locality->no_effect.empty()) continue;
+    // Each of several instances has a locality of its own, which no key beside them changes.
+    const std::vector<Assignment>& given = configurations_[i].point.assignments;
+    if (std::ranges::find(given, kInstancesKey, &Assignment::key) != given.end()) continue;
     EdgeSearch::Settings settings = settings_;
     settings.start = edge.value.value_or(configurations_[i].start.value_or(settings.start));
     settings.low = configurations_[i].low.value_or(settings.low);

@@ -44,7 +44,7 @@ struct FoundEdge {
   std::optional<double> beyond{};  // the nearest value that fails; empty when all values up to the limit meet the SLOs
   std::string noise{};             // figures of the best value whose interval includes the limit; empty: none
   std::vector<std::optional<double>> perturbed{};     // best value for each perturbation
-  std::optional<ExpertLocality> locality{};           // that the runs assumed; empty: the policy places no experts
+  std::optional<ExpertLocality> locality{};           // that the runs assumed, if it is one
   std::vector<OtherLocalityEdge> other_localities{};  // half and twice of it; empty: not searched
   /// The probe of `value` or of `beyond`; null when there is no such probe.
   [[nodiscard]] const TriedValue* probe(const std::optional<double>& at) const;

@@ -34,7 +34,7 @@ struct SweepRow {
   std::string steadiness{};                                 // steady, saturated, unsteady; empty: not judged
   std::vector<std::string> warnings{};
   Trust trust{};
-  std::optional<double> locality{};  // experts.locality that the run assumed; empty: its policy places no experts
+  std::optional<double> locality{};                 // experts.locality that the run assumed, if it is one
   std::optional<LocalityCheck> other_localities{};  // half and twice of it
   std::string error{};                              // empty: no failure
 };

@@ -232,12 +232,17 @@ TEST_F(Experts, PlansSayWhatAlsoRuns) {
     EXPECT_EQ(result.code, 0) << result.err;
     return result.out;
   };
-  const std::string also = " of them also with experts.locality halved and doubled (not with --fixed-locality)";
-  EXPECT_THAT(plan("compare", {"policy=expert-cache,vllm"}), HasSubstr("2 configurations, 1" + also + ":\n"));
-  EXPECT_THAT(plan("sweep", {"policy.slots=16,32,64"}), HasSubstr("3 points, all" + also + ". In this order:\n"));
+  const std::string also = " also with experts.locality halved and doubled (not with --fixed-locality)";
+  EXPECT_THAT(plan("compare", {"policy=expert-cache,vllm"}),
+              HasSubstr("2 configurations; 1 configuration" + also + ":\n"));
+  EXPECT_THAT(plan("sweep", {"policy.slots=16,32,64"}), HasSubstr("3 points; 3 points" + also + ". In this order:\n"));
   EXPECT_THAT(plan("sweep", {"policy.slots=16,32,64", "--shard", "1/3"}),
-              HasSubstr("3 points; shard 1/3 runs 1 of them, all" + also + ". In this order:\n"));
-  EXPECT_THAT(plan("sweep", {"seed=1:300:1", "policy.slots=32"}), HasSubstr("300 points, some" + also));
+              HasSubstr("3 points; shard 1/3 runs 1 of them; 1 point" + also + ". In this order:\n"));
+  // The first or the last 300 points place no experts.
+  for (const char* const policies : {"policy=vllm,expert-cache", "policy=expert-cache,vllm"}) {
+    EXPECT_THAT(plan("sweep", {policies, "seed=1:300:1"}),
+                HasSubstr("600 points; points whose policy places experts" + also));
+  }
   for (const char* const never : {"--fixed-locality", "experts.locality=0"}) {
     EXPECT_THAT(plan("compare", {"policy.slots=16,32", never}), HasSubstr("2 configurations:\n"));
   }
@@ -323,8 +328,23 @@ TEST_F(LocalityOfInstances, WithDifferentOnes) {
   EXPECT_FALSE(points[0].contains("expert_locality"));
   const auto compared = spillway({"compare", path, "engine.max_num_seqs=16,32", "replications=1"});
   ASSERT_EQ(compared.code, 0) << compared.err;
-  EXPECT_THAT(unbroken(compared.out),
-              ContainsRegex("Locality     engine.max_num_seqs=16: of each instance: .*; at half of each: "));
+  EXPECT_THAT(
+      unbroken(compared.out),
+      ContainsRegex("Locality     engine.max_num_seqs=16: a 0.4 \\(default\\), b 0.6 \\(given\\): .*; at half of "
+                    "each: "));
+}
+
+// A search has no key that changes the locality of each instance.
+TEST_F(LocalityOfInstances, IsNotSearchedAgain) {
+  test::write_text(file("two.json"), R"({"hardware": "hgx-h100-8", "model": "qwen3-30b-a3b",
+    "policy": {"name": "expert-cache", "slots": 32}, "workload": {"requests": 4, "input_tokens": 50, "output_tokens": 12},
+    "instances": [{"gpus": 0, "share": 0.5}, {"gpus": 1, "share": 0.5}]})");
+  const auto result = spillway({"search", file("two.json"), "--max", "workload.rate", "--slo", "p99_ttft_ms<1000000",
+                                "--to", "4", "replications=1", "--json"});
+  ASSERT_EQ(result.code, 0) << result.err;
+  const json found = json::parse(result.out)["searches"][0];
+  EXPECT_EQ(found["expert_locality"]["value"], 0.4);
+  EXPECT_FALSE(found.contains("other_localities"));
 }
 
 // Kinds of instances share the links of one server, and the memory of its sockets where some place experts. GPUs 0

@@ -131,6 +131,11 @@ TEST(Links, SlowdownIsTheSimplestFraction) {
   EXPECT_EQ(parts(0.700001 / 2.119843), Parts(2'119'843, 700'001));
   // 2^31 / 65536.4 = 32767.8, and 65536.4 * 32767 = 2147431218.8
   EXPECT_EQ(parts(1.0 / 65'536.4), Parts(2'147'431'219, 32'767)) << "far from alone, a close fraction does";
+  // Next to 3/2 but not equal to it: a fraction between 3/2 and one that is 2^-46 larger has a denominator of 2^45.
+  EXPECT_EQ(parts(1.0 / (1.5 + 0x1p-46)), Parts(3, 2)) << "a fraction that a slowdown can hold";
+  const auto [num, den] = parts(2'728'603'363.0 / 2'830'428'167.0);
+  EXPECT_LT(num, std::int64_t{1} << 31);
+  EXPECT_NEAR(static_cast<double>(num) / static_cast<double>(den), 2'830'428'167.0 / 2'728'603'363.0, 0x1p-40);
   EXPECT_THROW(static_cast<void>(slowdown_at(0.0)), InvariantError);
 }
 

@@ -94,6 +94,16 @@ TYPED_TEST(ExpertMatrices, FollowThePrioritiesOfThePaper) {
   EXPECT_EQ(matrix.least(1), std::nullopt);
 }
 
+// Of layers 0 and 2 of 4, (0 + 1e-9) * 1 and (1e-9 + 1e-9) * 0.5 are equal.
+TYPED_TEST(ExpertMatrices, OfEqualOnesThatOfTheFirstLayerLeaves) {
+  const ExpertShares shares(4, 1, [](std::int32_t layer, std::int32_t) { return layer == 2 ? 1e-9 : 0.0; });
+  TypeParam matrix(shares);
+  matrix.add({2, 0});
+  matrix.add({0, 0});
+  EXPECT_EQ(matrix.least_worth(0), matrix.least_worth(2));
+  EXPECT_EQ(matrix.least(3), (LayerExpert{0, 0}));
+}
+
 /// The matrix of three layers, answered by looking at every expert.
 struct PlainMatrix {
   static constexpr std::int32_t kLayers = 3;
@@ -164,11 +174,15 @@ TYPED_TEST(ExpertMatrices, AgreeWithALookAtEveryExpert) {
       if (step % 50 == 0) {
         for (std::size_t l = 0; l < 3; ++l) {
           fill[l] = std::array{0.0, 0.05, 0.5, 0.95, 1.0}[static_cast<std::size_t>(below(5))];
-          const std::int32_t kinds = 1 + below(4);
-          for (double& share : plain.shares[l]) share = 0.1 * below(kinds);
           for (std::int32_t e = 0; e < experts; ++e) {
             set({static_cast<std::int32_t>(l), e}, random.uniform() < fill[l]);
           }
+        }
+      }
+      if (step % 25 == 0) {
+        for (std::vector<double>& row : plain.shares) {
+          const std::int32_t kinds = 1 + below(4);
+          for (double& share : row) share = 0.1 * below(kinds);
         }
         shares = ExpertShares(3, experts, [&](std::int32_t l, std::int32_t e) { return plain.share({l, e}); });
         matrix.set(shares);

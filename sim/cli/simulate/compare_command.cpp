@@ -125,7 +125,7 @@ ExitCode compare(const CompareOptions& options) {
     if (perturbation) text += fmt::format(", {} runs of each", std::ssize(points) / arguments.grid.size());
     std::vector<std::int64_t> all(static_cast<std::size_t>(arguments.grid.size()));
     std::iota(all.begin(), all.end(), 0);
-    text += other_localities_text(arguments, all) + ":\n";
+    text += other_localities_text(arguments, all, "configuration") + ":\n";
     for (std::int64_t i = 0; i < arguments.grid.size(); ++i) {
       text += fmt::format("  {}{}\n", printable(arguments.grid.label(i)), i == baseline ? " (baseline)" : "");
     }

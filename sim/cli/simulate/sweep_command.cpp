@@ -132,7 +132,7 @@ ExitCode show_plan(const PointGrid& arguments, const std::optional<Shard>& shard
   }
   text += fmt::format("{} points", arguments.grid.size());
   if (shard) text += fmt::format("; shard {}/{} runs {} of them", shard->index, shard->count, schedule.order.size());
-  text += other_localities_text(arguments, schedule.order) + ". In this order:\n";
+  text += other_localities_text(arguments, schedule.order, "point") + ". In this order:\n";
   for (std::size_t i = 0; i < std::min<std::size_t>(schedule.order.size(), kShown); ++i) {
     text += fmt::format("  {}: {}\n", schedule.order[i], shown(arguments.grid.label(schedule.order[i])));
   }
