@@ -47,13 +47,14 @@ class MoeInfinity final : public ExpertLayers {
         prefetches_(!published_ && settings.get<bool>(kPrefetch)),
         matched_(static_cast<std::int32_t>(settings.get<std::int64_t>(kMatched))),
         layers_(experts().expert_layers()),
+        often_matched_(2 * std::int64_t{matched_} <= layers_),
         free_(slots),
         present_(layers_, experts().count),
         uses_(static_cast<std::size_t>(experts().all())),
         shares_(static_cast<std::size_t>(activation().patterns()), -1.0),
         stored_(shares_.size()),
-        right_(present_, of_kind(0)),
-        wrong_(present_, of_kind(0)),
+        often_(present_, of_kind(0)),
+        seldom_(present_, of_kind(0)),
         is_ahead_(layers_, experts().count),
         ahead_(static_cast<std::size_t>(layers_)) {
     // At first those of the first layers are there.
@@ -94,14 +95,16 @@ class MoeInfinity final : public ExpertLayers {
     const auto only = std::ranges::find(shares_, 1.0);
     if (only != shares_.end()) {
       const auto kind = static_cast<std::int32_t>(only - shares_.begin());
-      right_.set(of_kind(kind));
-      wrong_.set(of_kind((kind + 1) % activation().patterns()));
+      set_shares(of_kind(kind), of_kind((kind + 1) % activation().patterns()));
       return;
     }
     if (mixed_.empty()) mixed_.assign(2, of_kind(0));
     for (const std::int32_t mistaken : {0, 1}) change_shares(mixed_[static_cast<std::size_t>(mistaken)], mistaken);
-    right_.set(mixed_.front());
-    wrong_.set(mixed_.back());
+    set_shares(mixed_.front(), mixed_.back());
+  }
+  void set_shares(const ExpertShares& right, const ExpertShares& wrong) {
+    often_.set(often_matched_ ? right : wrong);
+    seldom_.set(often_matched_ ? wrong : right);
   }
   /// A matrix as it was stored.
   [[nodiscard]] const ExpertShares& of_kind(std::int32_t kind) {
@@ -141,13 +144,15 @@ class MoeInfinity final : public ExpertLayers {
     });
   }
   [[nodiscard]] bool is_matched() const { return running_ + 1 >= matched_; }
+  /// The running layer asks the first matrix.
+  [[nodiscard]] bool asks_often() const { return is_matched() == often_matched_; }
   /// The expert that is least worth keeping.
   [[nodiscard]] std::optional<KeptExpert> least() {
-    return is_matched() ? right_.least(running_) : wrong_.least(running_);
+    return asks_often() ? often_.least(running_) : seldom_.least(running_);
   }
   /// The expert that is most worth loading, of those that are more worth keeping than `kept`.
   [[nodiscard]] std::optional<LayerExpert> most(double kept) {
-    return is_matched() ? right_.most(running_, kept) : wrong_.most(running_, kept);
+    return asks_often() ? often_.most(running_, kept) : seldom_.most(running_, kept);
   }
 
   void arrive(const LayerExpert& one) {
@@ -156,8 +161,8 @@ class MoeInfinity final : public ExpertLayers {
       by_use_.insert({uses_[at(one)], one.expert, one.layer});
       return;
     }
-    right_.add(one);
-    wrong_.add(one);
+    often_.add(one);
+    seldom_.add(one);
   }
 
   void gate(std::int32_t layer, CopySink& sink) override {
@@ -228,8 +233,8 @@ class MoeInfinity final : public ExpertLayers {
       by_use_.erase({uses_[at(one)], one.expert, one.layer});
       return;
     }
-    right_.remove(one);
-    wrong_.remove(one);
+    often_.remove(one);
+    seldom_.remove(one);
   }
   void count_use(const LayerExpert& one) {
     std::int64_t& uses = uses_[at(one)];
@@ -291,7 +296,8 @@ class MoeInfinity final : public ExpertLayers {
   bool prefetches_;
   std::int32_t matched_;
   std::int32_t layers_;
-  std::int64_t free_;  // slots
+  bool often_matched_;  // the right shares count in more of the layers
+  std::int64_t free_;   // slots
   PresentExperts present_;
   std::vector<std::int64_t> uses_;    // with variant=published: of each expert since it was loaded
   std::set<Used> by_use_{};           // with variant=published: those that are there, the first one leaves first
@@ -299,8 +305,9 @@ class MoeInfinity final : public ExpertLayers {
   std::vector<double> popularity_{};  // popularity_in() of each kind, by layer and expert
   std::vector<std::optional<ExpertShares>> stored_;  // of each kind
   std::vector<ExpertShares> mixed_{};                // of an iteration's kinds, and of those that they are mistaken for
-  ExpertMatrix right_;
-  SeldomAskedMatrix wrong_;  // in the layers before policy.matched_layers
+  // The right shares and the wrong ones: those that count in more of the layers are in the first matrix.
+  ExpertMatrix often_;
+  SeldomAskedMatrix seldom_;
   std::int32_t running_ = 0;
   bool exhausted_ = true;  // nothing more is loaded ahead before the next gate
   std::optional<LayerExpert> coming_{};
