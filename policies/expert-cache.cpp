@@ -60,12 +60,12 @@ class ExpertCache final : public ExpertLayers {
     slots_.split(layer, used, uses_);
     slots_.touch(layer, uses_.resident);
     if (!coming.empty()) {
-      const auto late = std::ranges::remove_if(uses_.resident, [&](const ExpertUse& use) {
+      const auto late = std::remove_if(uses_.resident.begin(), uses_.resident.end(), [&](const ExpertUse& use) {
         if (std::ranges::find(coming, use.expert, &Coming::expert) == coming.end()) return false;
         on_cpu_only_.push_back(use);
         return true;
       });
-      uses_.resident = uses_.resident.first(uses_.resident.size() - late.size());
+      uses_.resident = uses_.resident.first(static_cast<std::size_t>(late - uses_.resident.begin()));
     }
     counts_.late += std::ssize(on_cpu_only_);
     counts_.resident += std::ssize(uses_.resident);

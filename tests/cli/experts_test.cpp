@@ -264,7 +264,7 @@ class LocalityOfInstances : public Experts {
   /// The file of two elements with these localities, beside one without experts; empty: the default.
   std::string of(const std::optional<double>& a, const std::optional<double>& b) {
     json dense{{"name", "c"}, {"gpus", {2}}, {"model", "llama-3.1-8b"}, {"workload", {{"requests", 4}, {"rate", 1}}}};
-    const std::string path = file("kinds.json");
+    std::string path = file("kinds.json");
     test::write_text(
         path, json{{"hardware", "hgx-h100-8"}, {"instances", {element("a", 0, a), element("b", 1, b), dense}}}.dump());
     return path;

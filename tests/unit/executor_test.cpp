@@ -699,8 +699,8 @@ TEST(Executor, Slowdown_StretchesOnlyTheTransferThatIsLeft) {
   EXPECT_EQ(finish({{30, 7, 3}, {35, 14, 6}, {50, 21, 9}}), finish({{30, 7, 3}})) << "the same ratio";
   // 80 * (1 + 3 / n) is rounded up to 81. The second ratio is smaller by 3 / n^2, which would cost another nanosecond
   // if the copy were timed anew: 4 of 5 were done, and 76 * (1 + 3 / (n + 1)) is 77.
-  constexpr std::int64_t n = std::int64_t{1} << 30;
-  EXPECT_EQ(finish({{30, n + 3, n}, {35, n + 4, n + 1}}), at(30 + 81 + 1)) << "ratios equal to within 2^-40";
+  constexpr std::int64_t kN = std::int64_t{1} << 30;
+  EXPECT_EQ(finish({{30, kN + 3, kN}, {35, kN + 4, kN + 1}}), at(30 + 81 + 1)) << "ratios equal to within 2^-40";
   EXPECT_EQ(finish({{110, 5, 1}}), at(111)) << "the copy has ended";
 }
 
