@@ -1620,9 +1620,7 @@ class NaiveEngine final : public View, public NaiveReplica, private Decision {
     collect_moves();
     // KV of others leaves no prompt enough memory: as many tokens have been computed as fit, and no prompt is complete.
     if (!parked_.empty() && silent_ >= total_.count() * per_block()) return start_moves();
-    int decisions = 0;
     do {  // until something runs, or nothing changes
-      need(++decisions <= 10'000, "the plain engine decides for ever at one instant");
       decodes_staged_ = false;
       changed_ = false;
       chunks_.clear();
