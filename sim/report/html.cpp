@@ -51,6 +51,7 @@ const std::set<std::string, std::less<>> kShownMetrics{"cost_per_million_output_
                                                        "output_throughput_tokens_per_s",
                                                        "mean_ttft_ms",
                                                        "p99_ttft_ms",
+                                                       "p50_tpot_ms",
                                                        "mean_tpot_ms",
                                                        "p99_tpot_ms",
                                                        "p99_e2e_ms"};
@@ -120,11 +121,23 @@ std::size_t thin(Json& list) {
   return all - list.size();
 }
 
+/// Of the instances, their names and what they assume of experts.
+void keep_localities(Json& run) {
+  if (!run.contains("instances")) return;
+  Json kept = Json::array();
+  for (const Json& one : run["instances"]) {
+    if (!one.contains("name") || !one.contains("setup") || !one["setup"].contains("expert_locality")) continue;
+    kept.push_back({{"name", one["name"]}, {"setup", {{"expert_locality", one["setup"]["expert_locality"]}}}});
+  }
+  run["instances"] = std::move(kept);
+}
+
 /// Only what the page shows.
 void slim(std::string_view kind, Json& json) {
   if (kind == "run" || kind == "validate") {
     Json& run = kind == "run" ? json : json["run"];
-    for (const char* const key : {"definitions", "config", "inputs", "clients", "kinds", "instances"}) run.erase(key);
+    for (const char* const key : {"definitions", "config", "inputs", "clients", "kinds"}) run.erase(key);
+    keep_localities(run);
     if (kind == "validate") run.erase("metrics");
   } else if (kind == "sweep") {
     json["omitted_points"] = thin(json["points"]);

@@ -1,4 +1,5 @@
 // Timelines, time series and HTML reports of the binary; the pages in a browser, if there is one.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include <nlohmann/json.hpp>
@@ -298,6 +299,103 @@ TEST_F(Report, Page_OfASweep) {
   EXPECT_THAT(page.page, HasSubstr("<h3>Goodput (requests/s) against workload.rate</h3>"));
   EXPECT_EQ(count(text_of(page.page), "class=\"heat\""), 3 * 10);
   EXPECT_EQ(count(text_of(page.page), "<caption>The Pareto front."), 2);
+}
+
+/// The cells of a table with this caption, row by row.
+std::vector<std::vector<std::string>> cells_of(const std::string& page, const std::string& caption) {
+  const std::size_t begin = page.find("<caption>" + caption);
+  std::string body = page.substr(begin, page.find("</table>", begin) - begin);
+  body = body.substr(body.find("<tbody>"));
+  std::vector<std::vector<std::string>> rows;
+  const std::regex cell("(<tr>)|<t[hd][^>]*>([^<]*)<");
+  for (std::sregex_iterator at(body.begin(), body.end(), cell), end; at != end; ++at) {
+    if ((*at)[1].matched) rows.emplace_back();
+    if ((*at)[2].matched) rows.back().push_back((*at)[2]);
+  }
+  return rows;
+}
+
+// Each row of the table is what the result says, to the four figures that a page shows.
+TEST_F(Report, Page_NamesTheLocalityOfExperts) {
+  SKIP_WITHOUT_BROWSER();
+  const std::vector<std::string> small{"model=qwen3-30b-a3b",    "hardware=hgx-h100-8",      "policy=expert-cache",
+                                       "workload.requests=3",    "workload.input_tokens=50", "replications=1",
+                                       "workload.concurrency=1", "workload.output_tokens=12"};
+  const auto page_and_json = [&](std::vector<std::string> arguments) {
+    arguments.insert(arguments.end(), {"--html", "page.html", "--json"});
+    const Output run = spillway(arguments);
+    EXPECT_EQ(run.code, 0) << run.err;
+    const Rendered page = rendered("page.html");
+    EXPECT_EQ(page.console, "");
+    for (const char* const mistake : {"NaN", "undefined", "[object"}) {
+      EXPECT_THAT(text_of(page.page), Not(HasSubstr(mistake)));
+    }
+    return std::pair(text_of(page.page), json::parse(run.out));
+  };
+  const auto with_small = [&](std::vector<std::string> arguments) {
+    arguments.insert(arguments.end(), small.begin(), small.end());
+    return page_and_json(std::move(arguments));
+  };
+  const std::string caption = "The locality that was assumed, and half and twice of it, at most 1.";
+  const auto shown = [](const json& number) {
+    const auto value = number.get<double>();
+    return value >= 100.0 ? fmt::format("{:.1f}", value) : fmt::format("{:.4g}", value);
+  };
+  const auto expected = [&](const std::string& label, const std::vector<std::string>& localities, const json& metrics,
+                            const json& other) {
+    std::vector<std::vector<std::string>> rows{{label, localities[0],
+                                                shown(metrics["output_throughput_tokens_per_s"]["value"]),
+                                                shown(metrics["p50_tpot_ms"]["value"])}};
+    for (std::size_t i = 0; i < 2; ++i) {
+      const json& run = other["runs"][i];
+      rows.push_back(
+          {label, localities[i + 1], shown(run["output_throughput_tokens_per_s"]), shown(run["p50_tpot_ms"])});
+    }
+    return rows;
+  };
+  const auto [run_page, run] = with_small({"run", "policy.slots=32"});
+  EXPECT_EQ(cells_of(run_page, caption),
+            expected("expert-cache", {"0.4 (default)", "0.2", "0.8"}, run["metrics"], run["other_localities"]));
+  const auto [still_page, still] = with_small({"run", "policy.slots=32", "experts.locality=0"});
+  EXPECT_EQ(cells_of(still_page, caption)[1],
+            (std::vector<std::string>{"expert-cache", "not halved and doubled: half and twice of 0 are 0", "-", "-"}));
+  for (const char* const command : {"sweep", "compare"}) {
+    const auto [page, result] = with_small({command, "policy.slots=16,32"});
+    const bool swept = result.contains("points");
+    std::vector<std::vector<std::string>> rows;
+    for (const json& one : result[swept ? "points" : "runs"]) {
+      const std::string label = "policy.slots=" + std::string(rows.empty() ? "16" : "32");
+      for (auto& row :
+           expected(label, {swept ? "0.4" : "0.4 (default)", "0.2", "0.8"}, one["metrics"], one["other_localities"])) {
+        rows.push_back(std::move(row));
+      }
+    }
+    EXPECT_EQ(cells_of(page, caption), rows) << command;
+  }
+  const auto [search_page, search] =
+      with_small({"search", "--min", "policy.slots", "--from", "8", "--to", "9", "--slo", "p50_tpot_ms<100000"});
+  EXPECT_EQ(cells_of(search_page, "What is found with the locality that was assumed"),
+            (std::vector<std::vector<std::string>>{{"this configuration", "0.4 (default)", "8"},
+                                                   {"this configuration", "0.2", "8"},
+                                                   {"this configuration", "0.8", "8"}}));
+  // Of instances that assume different ones, each is named.
+  json elements = json::array();
+  for (const auto& [name, locality] : {std::pair("a", 0.3), std::pair("b", 0.6)}) {
+    elements.push_back({{"name", name},
+                        {"gpus", elements.size()},
+                        {"model", "qwen3-30b-a3b"},
+                        {"experts", {{"locality", locality}}},
+                        {"policy", {{"name", "expert-cache"}, {"slots", 32}}},
+                        {"workload", {{"requests", 3}, {"input_tokens", 50}, {"output_tokens", 12}, {"rate", 1}}}});
+  }
+  write_text(file("kinds.json"), json{{"hardware", "hgx-h100-8"}, {"instances", elements}}.dump());
+  const auto [kinds_page, kinds] = page_and_json({"run", "kinds.json"});
+  EXPECT_EQ(cells_of(kinds_page, caption),
+            expected(kinds["setup"]["policy"], {"a 0.3 (given), b 0.6 (given)", "half of each", "twice of each"},
+                     kinds["metrics"], kinds["other_localities"]));
+  // A policy that places no experts has no such table.
+  const auto [dense_page, dense] = page_and_json({"run", "workload.requests=3"});
+  EXPECT_THAT(dense_page, Not(HasSubstr("Locality of experts")));
 }
 
 TEST_F(Report, Page_OfOtherCommands) {

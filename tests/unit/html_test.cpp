@@ -127,6 +127,20 @@ TEST(Html, LongSweep_IsThinned) {
   EXPECT_FALSE(shown["points"][1]["metrics"].contains("std_ttft_ms"));
 }
 
+// Of instances, only what their experts assume; of a file that was changed by hand, whatever has a name and says it.
+TEST(Html, InstancesAreTheirNamesAndLocalities) {
+  const json locality{{"value", 0.4}, {"origin", "default"}};
+  json run = small_run();
+  run["instances"] = {{{"name", "a"}, {"setup", {{"policy", "p"}, {"expert_locality", locality}}}, {"metrics", 1}},
+                      {{"name", "b"}, {"setup", {{"policy", "p"}}}},
+                      {{"setup", {{"expert_locality", locality}}}},
+                      {{"name", "c"}},
+                      nullptr,
+                      3};
+  const json shown = data_of(to_html({{.name = "r.json", .json = run.dump()}}))[0]["result"]["instances"];
+  EXPECT_EQ(shown, (json::array({{{"name", "a"}, {"setup", {{"expert_locality", locality}}}}})));
+}
+
 Metric metric(const std::string& name, std::optional<double> value) {
   return {.name = name, .unit = "ms", .value = value};
 }

@@ -227,6 +227,28 @@
           description: 'Time in which KV of requests was copied: beside iterations, while one waited for it, and ' +
             'between iterations.'}));
   };
+  /// Figures with the locality that each row assumes, and with half and twice of it. A row is {label, metrics,
+  /// expert_locality, other_localities}; rows whose policy places no experts have neither of the last two.
+  const localities = (rows) => {
+    const assumed = (one) => {
+      if (one === undefined) return 'each its own';
+      return typeof one === 'object' ? `${one.value} (${one.origin})` : one;
+    };
+    const lines = rows.filter((one) => one.expert_locality !== undefined || one.other_localities).flatMap((row) => {
+      const other = row.other_localities || {};
+      return [[row.label, assumed(row.expert_locality), value(row.metrics, 'output_throughput_tokens_per_s'),
+        value(row.metrics, 'p50_tpot_ms')],
+      ...(other.runs || []).map((run) => [row.label, run.value ?? (run.times < 1 ? 'half of each' : 'twice of each'),
+        run.output_throughput_tokens_per_s, run.p50_tpot_ms]),
+      ...(other.not_run ? [[row.label, `not halved and doubled: ${other.not_run}`, null, null]] : [])];
+    });
+    return lines.length === 0 ? null : [el('h3', {}, 'Locality of experts'),
+      table('The locality that was assumed, and half and twice of it, at most 1.', ['Configuration', 'experts.locality',
+        'output tokens/s', 'p50 TPOT ms'], lines, [1])];
+  };
+  /// What instances of several kinds assume: "chat 0.4 (default), code 0.6 (given)".
+  const assumedByInstances = (instances) => (instances || []).filter((one) => one.setup.expert_locality).map((one) =>
+    `${one.name} ${one.setup.expert_locality.value} (${one.setup.expert_locality.origin})`).join(', ') || undefined;
   const notes = (warnings, validity) => [
     el('h3', {}, 'Warnings'), warnings && warnings.length ? list(warnings) : el('p', {class: 'none'}, 'None.'),
     el('h3', {}, 'Validity'), validity && validity.length
@@ -252,6 +274,8 @@
       r.charts ? grid(...cdfs(r.charts.latency)) : null,
       el('h3', {}, 'Throughput and memory'), metricTable(r.metrics, kThroughput),
       timeBars(r.metrics),
+      localities([{label: s.policy, metrics: r.metrics, other_localities: r.other_localities,
+        expert_locality: s.expert_locality || assumedByInstances(r.instances)}]),
       r.charts ? [el('h2', {}, 'Over time'),
         el('p', {class: 'none'}, `Means of ${figure(r.charts.series.width_s)} s` + (r.charts.replications > 1
           ? ', of the first replication.' : '.') + (r.charts.series.omitted_instances > 0
@@ -343,6 +367,7 @@
       grid(pareto(rows, 'p99_ttft_ms', 'p99 TTFT'), pareto(rows, 'p99_tpot_ms', 'p99 TPOT')),
       maps.length ? [el('h3', {}, 'Heat maps'), grid(...maps)] : null,
       el('h3', {}, 'All points'), rowsTable('The points of the sweep.', rows),
+      localities(rows),
       rows.some((row) => row.error) ? [el('h3', {}, 'Failures'),
         list(rows.filter((row) => row.error).map((row) => `${row.label}: ${row.error}`))] : null,
       notes([...new Set(rows.flatMap((row) => row.warnings || []))],
@@ -360,6 +385,7 @@
           .map(([key, label]) => bars(rows, key, label)), pareto(rows, 'p99_ttft_ms', 'p99 TTFT'),
       pareto(rows, 'p99_tpot_ms', 'p99 TPOT')),
       rowsTable('The configurations.', rows),
+      localities(rows),
       differences.length ? [el('h3', {}, `Differences from ${r.baseline}`),
         table('Paired differences with 95% intervals.', ['Configuration', 'metric', 'difference', '95% ±', 'relative',
           'verdict'], differences.flatMap((row) => metrics.map((key) => [row.label, key, row.differences[key].difference,
@@ -377,6 +403,10 @@
       series: r.searches.map((one) => ({name: label(one), points: one.probes.map((probe) =>
         [probe.value, value(probe.metrics, key)]).sort((a, b) => a[0] - b[0])}))});
     const has = ([key]) => r.searches.some((one) => one.probes.some((probe) => isNumber(value(probe.metrics, key))));
+    const found = r.searches.filter((one) => one.expert_locality).flatMap((one) => [
+      [label(one), `${one.expert_locality.value} (${one.expert_locality.origin})`, one.value === null ? 'none' : one.value],
+      ...(one.other_localities || []).map((other) => [label(one), other.value, other.found === null ? 'none' : other.found]),
+      ...(one.expert_locality.no_effect ? [[label(one), `not halved and doubled: ${one.expert_locality.no_effect}`, null]] : [])]);
     return [el('h2', {}, `Search for the ${r.goal} ${r.key}`),
       terms([['SLOs', r.conditions.join(' and ')], ['Precision', percent(r.tolerance)], ['Replications', r.replications]]),
       table('The value found, and the next one that does not meet the SLOs.',
@@ -385,6 +415,9 @@
             return [label(one), one.value === null ? 'none' : one.value, one.does_not_hold_at, missed ? missed.reason : '-'];
           }), [3]),
       grid(...kCurves.filter(has).map(curve)),
+      found.length ? [el('h3', {}, 'Locality of experts'),
+        table('What is found with the locality that was assumed, and with half and twice of it, at most 1.',
+            ['Configuration', 'experts.locality', `${r.key} (${r.unit})`], found, [1])] : null,
       el('h3', {}, 'Values that were tried'),
       table('In the order of the search.', ['Configuration', r.key, 'SLOs', 'why'], r.searches.flatMap((one) =>
         one.probes.map((probe) => [label(one), probe.value, probe.holds ? 'met' : 'not met', probe.reason])), [3])];
@@ -416,6 +449,7 @@
       of('impossible').length ? [el('h3', {}, 'Cannot run'), list(byReason(of('impossible')))] : null];
   };
   const trusted = (rows) => notes([], [...new Set(rows.flatMap((one) => one.trust.validity))]);
+  const labelled = (configurations) => configurations.map((one) => ({...one, label: short(one.configuration)}));
   const advise = (r) => {
     const ranked = r.configurations.filter((one) => one.standing === 'ranked');
     const winner = ranked[0];
@@ -449,7 +483,7 @@
         one.capacity_requests_per_s, value(one.metrics, 'p99_ttft_ms'), value(one.metrics, 'mean_tpot_ms'),
         one.host_bytes / 1e9, one.fleet ? one.fleet.replicas : null, one.resource]), [1, 8]) : null,
       dependence.length ? [el('h3', {}, 'What the ranking depends on'), list(dependence)] : null,
-      rest(r), trusted(ranked)];
+      localities(labelled(ranked)), rest(r), trusted(ranked)];
   };
   const plan = (r) => {
     const fleets = r.configurations.filter((one) => one.fleet && one.fleet.holds);
@@ -473,7 +507,7 @@
           ['Fleet', 'front', 'replicas', 'GPUs', 'cost/h', 'p99 TTFT ms', 'TPOT ms'], fleets.map((one) =>
             [short(one.configuration), best.has(one.configuration) ? 'yes' : 'no', one.fleet.replicas, one.fleet.gpus, perHour(one),
               value(one.fleet.metrics, 'p99_ttft_ms'), value(one.fleet.metrics, 'mean_tpot_ms')]), [1]),
-      rest(r), trusted(fleets)];
+      localities(labelled(fleets)), rest(r), trusted(fleets)];
   };
 
   // --- evidence ------------------------------------------------------------------------------------------------
