@@ -27,6 +27,7 @@
 
 #include "policies/parts/expert_layers.hpp"
 #include "policies/parts/expert_matrix.hpp"
+#include "policies/parts/expert_slots.hpp"
 #include "policies/parts/popular_experts.hpp"
 #include "policies/parts/weight_layers.hpp"
 #include "sim/api/registry.hpp"
@@ -165,42 +166,49 @@ class MoeInfinity final : public ExpertLayers {
     seldom_.add(one);
   }
 
+  /// Experts of the layer that runs.
+  void arrive_in_demand(std::span<const std::int32_t> arrived) {
+    if (arrived.empty()) return;
+    for (const std::int32_t expert : arrived) {
+      present_.set({running_, expert}, true);
+      if (published_) by_use_.insert({uses_[at({running_, expert})], expert, running_});
+    }
+    if (published_) return;
+    often_.add_all(running_, arrived.size(), [arrived](std::size_t i) { return arrived[i]; });
+    seldom_.add_all(running_, arrived.size());
+  }
+
   void gate(std::int32_t layer, CopySink& sink) override {
     const std::span<const ExpertUse> used = activation().layer(layer);
     if (used.empty()) return;  // an iteration without tokens predicts nothing
     running_ = layer;
-    std::optional<ExpertUse> coming;
-    resident_.clear();
-    missing_.clear();
-    for (const ExpertUse& use : used) {
-      const LayerExpert one{layer, use.expert};
-      if (present_.has(one)) {
-        resident_.push_back(use);
-        if (published_) count_use(one);
-      } else if (coming_ == one) {
-        coming = use;
-      } else {
-        missing_.push_back(use);
-      }
-    }
-    counts_.resident += std::ssize(resident_);
-    compute(resident_);
+    uses_now_.split(used, [present = present_.row(layer)](std::int32_t expert) { return present[expert] != 0; });
+    std::span<ExpertUse>& missing = uses_now_.missing;
+    counts_.resident += std::ssize(uses_now_.resident);
+    counts_.loaded += std::ssize(missing);
+    compute(uses_now_.resident);
     judge(layer, used);
-    counts_.loaded += std::ssize(missing_) + (coming ? 1 : 0);
-    if (coming) {
-      ++counts_.late;
-      compute(1, coming->tokens, arrived() + 1);
+    if (coming_ && coming_->layer == layer) await_coming(missing);
+    counts_.demanded += experts().bytes * std::ssize(missing);
+    if (published_) {
+      for (const ExpertUse& use : uses_now_.resident) count_use({layer, use.expert});
+      for (const ExpertUse& use : missing) uses_[at({layer, use.expert})] = 1;
     }
-    counts_.demanded += experts().bytes * std::ssize(missing_);
-    for (const ExpertUse& use : missing_) {
-      const LayerExpert one{layer, use.expert};
-      make_room(used);
-      demanded_.push_back(one);
-      if (published_) uses_[at(one)] = 1;
-    }
-    load_and_compute(sink, missing_, experts().matrices);
+    make_room(used, std::ssize(missing));
+    for (const ExpertUse& use : missing) demanded_.push_back(use.expert);
+    load_and_compute(sink, missing, experts().matrices);
     exhausted_ = !prefetches_;
     load_ahead(sink);
+  }
+
+  /// One that is missing may be on its way, before all that are loaded now.
+  void await_coming(std::span<ExpertUse>& missing) {
+    const auto coming = std::ranges::find(missing, coming_->expert, &ExpertUse::expert);
+    if (coming == missing.end()) return;
+    ++counts_.late;
+    compute(1, coming->tokens, arrived() + 1);
+    std::shift_left(coming, missing.end(), 1);
+    missing = missing.first(missing.size() - 1);
   }
 
   /// Which of the experts that were loaded ahead are used.
@@ -215,26 +223,34 @@ class MoeInfinity final : public ExpertLayers {
     ahead.clear();
   }
 
-  /// A slot for an expert in demand.
-  void make_room(std::span<const ExpertUse> used) {
-    if (free_ > 0) {
-      --free_;
+  /// Slots for experts in demand.
+  void make_room(std::span<const ExpertUse> used, std::int64_t count) {
+    const std::int64_t from_free = std::min(count, free_);
+    free_ -= from_free;
+    count -= from_free;
+    if (!published_ && asks_often()) {
+      often_.remove_least(running_, count, [this](const LayerExpert& one) {
+        leave_slot(one);
+        seldom_.remove(one);
+      });
       return;
     }
-    drop(published_ ? least_used(used) : least()->one);
+    for (; count > 0; --count) drop(published_ ? least_used(used) : least()->one);
   }
   void drop(const LayerExpert& one) {
-    present_.set(one, false);
-    if (is_ahead_.has(one)) {  // it leaves before its layer
-      is_ahead_.set(one, false);
-      ++counts_.unused;
-    }
+    leave_slot(one);
     if (published_) {
       by_use_.erase({uses_[at(one)], one.expert, one.layer});
       return;
     }
     often_.remove(one);
     seldom_.remove(one);
+  }
+  void leave_slot(const LayerExpert& one) {
+    present_.set(one, false);
+    if (!is_ahead_.has(one)) return;
+    is_ahead_.set(one, false);  // it leaves before its layer
+    ++counts_.unused;
   }
   void count_use(const LayerExpert& one) {
     std::int64_t& uses = uses_[at(one)];
@@ -252,14 +268,15 @@ class MoeInfinity final : public ExpertLayers {
   }
 
   void loaded(CopySink& sink) override {
-    for (; there_ < arrived(); ++there_) {
-      // Loads in demand stand behind the one ahead that had started.
-      if (coming_) {
-        arrive(*std::exchange(coming_, std::nullopt));
-      } else {
-        arrive(demanded_[next_demanded_++]);
-      }
+    // Loads in demand stand behind the one ahead that had started.
+    if (coming_ && there_ < arrived()) {
+      ++there_;
+      arrive(*std::exchange(coming_, std::nullopt));
     }
+    const auto count = static_cast<std::size_t>(arrived() - there_);
+    arrive_in_demand(std::span(demanded_).subspan(next_demanded_, count));
+    there_ = arrived();
+    next_demanded_ += count;
     if (next_demanded_ == demanded_.size()) {
       demanded_.clear();
       next_demanded_ = 0;
@@ -311,11 +328,10 @@ class MoeInfinity final : public ExpertLayers {
   std::int32_t running_ = 0;
   bool exhausted_ = true;  // nothing more is loaded ahead before the next gate
   std::optional<LayerExpert> coming_{};
-  std::vector<ExpertUse> resident_{};  // during a gate
-  std::vector<ExpertUse> missing_{};
-  std::vector<LayerExpert> demanded_{};  // loads in demand, in order
-  std::size_t next_demanded_ = 0;        // that arrives next
-  std::int64_t there_ = 0;               // loads that have arrived
+  SplitUses uses_now_{};                  // during a gate
+  std::vector<std::int32_t> demanded_{};  // experts of the running layer that are loaded because it uses them, in order
+  std::size_t next_demanded_ = 0;         // that arrives next
+  std::int64_t there_ = 0;                // loads that have arrived
   // Loaded ahead since the last gate of their layer:
   PresentExperts is_ahead_;                       // that are there, or on their way
   std::vector<std::vector<std::int32_t>> ahead_;  // by layer, those that have left again, too

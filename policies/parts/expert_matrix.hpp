@@ -104,6 +104,8 @@ class ExpertShares {
   /// Worth of keeping the expert: the bits of a number above 0 are in its order.
   [[nodiscard]] std::int64_t kept(std::int32_t layer, std::int32_t place) const { return kept_[at(layer, place)]; }
   [[nodiscard]] std::int32_t place(const LayerExpert& one) const { return place_[at(one.layer, one.expert)]; }
+  /// By expert.
+  [[nodiscard]] const std::uint16_t* places(std::int32_t layer) const { return place_.data() + at(layer, 0); }
   /// Experts by their places.
   [[nodiscard]] const std::uint16_t* order(std::int32_t layer) const { return order_.data() + at(layer, 0); }
 
@@ -248,13 +250,52 @@ class ExpertMatrix {
     }
     if (place < row.first_absent) set_first_absent(one.layer, place);
   }
+  /// The same of several of one layer, `expert(i)` for each `i` below `count` > 0. O(count + log layers + experts /
+  /// 64).
+  template <class Expert>
+  void add_all(std::int32_t layer, std::size_t count, const Expert& expert) {
+    Row& row = rows_[at(layer)];
+    const std::uint16_t* const places = shares_->places(layer);
+    std::uint64_t* const words = &word(layer, 0);
+    std::int32_t last = row.last;
+    for (std::size_t i = 0; i < count; ++i) {
+      const std::int32_t place = places[expert(i)];
+      words[static_cast<std::size_t>(place) / kBits] |= bit(place);
+      last = std::max(last, place);
+    }
+    if (std::exchange(row.last, last) < last && layer != running_) judge_last(layer);
+    if (row.first_absent < shares_->experts()) set_first_absent(layer, first_from(layer, row.first_absent));
+  }
+  /// Removes the `count` experts that least(running) would name one after the other, if each was removed, and calls
+  /// `left(one)` for each; so many must be present in other layers. O(count), and O(log layers + experts / 64) for
+  /// each layer that the next one is of.
+  template <class Left>
+  void remove_least(std::int32_t running, std::int64_t count, const Left& left) {
+    run(running);
+    while (count > 0) {
+      const std::size_t least = least_kept_.least();
+      const LeastTree::Entry rival = least_kept_.second();
+      const auto layer = static_cast<std::int32_t>(least);
+      const std::uint16_t* const order = shares_->order(layer);
+      std::uint64_t* const words = &word(layer, 0);
+      Row& row = rows_[least];
+      std::int32_t place = row.last;
+      std::int32_t lowest = place;
+      do {
+        words[static_cast<std::size_t>(place) / kBits] &= ~bit(place);
+        left(LayerExpert{layer, order[place]});
+        lowest = place;
+        place = last_up_to(layer, place);
+        --count;
+      } while (count > 0 && place >= 0 && LeastTree::Entry{shares_->kept(layer, place), least} < rival);
+      row.last = place;
+      judge_last(layer);
+      if (lowest < row.first_absent) set_first_absent(layer, lowest);
+    }
+  }
   /// O(1); O(log layers) where another layer runs.
   [[nodiscard]] std::optional<KeptExpert> least(std::int32_t running) {
-    if (running != running_) {
-      const std::int32_t before = std::exchange(running_, running);
-      if (before >= 0) judge_last(before);
-      judge_last(running);
-    }
+    run(running);
     const std::size_t least = least_kept_.least();
     const std::int64_t kept = least_kept_.at(least);
     if (kept == kNone) return std::nullopt;
@@ -297,6 +338,13 @@ class ExpertMatrix {
     while (~words[w] == 0) ++w;
     return static_cast<std::int32_t>(w * kBits) + std::countr_one(words[w]);
   }
+  /// From now on, the experts of `running` stay.
+  void run(std::int32_t running) {
+    if (running == running_) return;
+    const std::int32_t before = std::exchange(running_, running);
+    if (before >= 0) judge_last(before);
+    judge_last(running);
+  }
   void set_first_absent(std::int32_t layer, std::int32_t place) {
     rows_[at(layer)].first_absent = place;
     first_absent_.set(*shares_, layer, place);
@@ -330,18 +378,21 @@ class SeldomAskedMatrix {
   /// Replaces the shares. O(layers), and O(layers * experts) in the next question.
   void set(const ExpertShares& shares) {
     shares_ = &shares;
-    for (Row& row : rows_) row.added = row.removed = true;
+    for (Row& row : rows_) {
+      row.last_changed = row.gap_changed = {true, true};
+    }
   }
   /// O(1), and O(experts) in the next question.
-  void add(const LayerExpert& one) {
-    Row& row = rows_[at(one.layer)];
-    ++row.present;
-    row.added = true;
+  void add(const LayerExpert& one) { add_all(one.layer, 1); }
+  void add_all(std::int32_t layer, std::size_t count) {
+    Row& row = rows_[at(layer)];
+    row.present += static_cast<std::int32_t>(count);
+    row.last_changed.added = row.gap_changed.added = true;
   }
   void remove(const LayerExpert& one) {
     Row& row = rows_[at(one.layer)];
     --row.present;
-    row.removed = true;
+    row.last_changed.removed = row.gap_changed.removed = true;
   }
   /// O(layers).
   [[nodiscard]] std::optional<KeptExpert> least(std::int32_t running) {
@@ -349,7 +400,7 @@ class SeldomAskedMatrix {
     std::int32_t least = -1;
     for (std::int32_t layer = 0; layer < shares_->layers(); ++layer) {
       if (layer == running) continue;
-      const std::int32_t last = looked_at(layer).last;
+      const std::int32_t last = last_of(layer);
       if (last < 0 || shares_->kept(layer, last) >= kept) continue;
       kept = shares_->kept(layer, last);
       least = layer;
@@ -358,39 +409,51 @@ class SeldomAskedMatrix {
     return KeptExpert{{least, shares_->order(least)[rows_[at(least)].last]}, std::bit_cast<double>(kept)};
   }
   [[nodiscard]] std::optional<LayerExpert> most(std::int32_t running, double kept) {
-    for (std::int32_t layer = running + 1; layer < shares_->layers(); ++layer) looked_at(layer);
+    for (std::int32_t layer = running + 1; layer < shares_->layers(); ++layer) look_for_absent(layer);
     const std::int32_t layer = first_absent_.most(running, kept);
     if (layer < 0) return std::nullopt;
     return LayerExpert{layer, shares_->order(layer)[rows_[at(layer)].first_absent]};
   }
 
  private:
+  struct Changed {
+    bool added = true;
+    bool removed = true;
+    [[nodiscard]] bool any() const { return added || removed; }
+  };
   struct Row {
     std::int32_t present = 0;  // experts
-    // Places, as when somebody last asked:
-    std::int32_t last = -1;         // of an expert that is present; -1: none is
+    // Places, as when somebody last asked for each, and what has changed since:
+    std::int32_t last = -1;  // of an expert that is present; -1: none is
+    Changed last_changed{};
     std::int32_t first_absent = 0;  // of one that is not; `experts`: all are present
-    bool added = true;              // since then
-    bool removed = true;
+    Changed gap_changed{};
   };
   static std::size_t at(std::int32_t layer) { return static_cast<std::size_t>(layer); }
-  Row& looked_at(std::int32_t layer) {
+  [[nodiscard]] std::int32_t last_of(std::int32_t layer) {
     Row& row = rows_[at(layer)];
-    if (row.added || row.removed) look(layer, row);
-    return row;
+    if (row.last_changed.any()) look_for_last(layer, row);
+    return row.last;
   }
-  void look(std::int32_t layer, Row& row) {
+  /// Without a new one, the last one is not behind the one before.
+  void look_for_last(std::int32_t layer, Row& row) {
     const std::uint16_t* const order = shares_->order(layer);
     const std::uint8_t* const present = present_.row(layer);
-    const std::int32_t experts = shares_->experts();
-    // Without a new one, the last one is not behind the one before; without a loss, nor is the first gap before it.
-    if (row.added) row.last = experts - 1;
-    if (row.removed) row.first_absent = 0;
+    if (row.last_changed.added) row.last = shares_->experts() - 1;
     if (row.present == 0) row.last = -1;
     while (row.last >= 0 && present[order[row.last]] == 0) --row.last;
-    while (row.first_absent < experts && present[order[row.first_absent]] != 0) ++row.first_absent;
+    row.last_changed = {false, false};
+  }
+  /// Without a loss, the first gap is not before the one before.
+  void look_for_absent(std::int32_t layer) {
+    Row& row = rows_[at(layer)];
+    if (!row.gap_changed.any()) return;
+    const std::uint16_t* const order = shares_->order(layer);
+    const std::uint8_t* const present = present_.row(layer);
+    if (row.gap_changed.removed) row.first_absent = 0;
+    while (row.first_absent < shares_->experts() && present[order[row.first_absent]] != 0) ++row.first_absent;
     first_absent_.set(*shares_, layer, row.first_absent);
-    row.added = row.removed = false;
+    row.gap_changed = {false, false};
   }
 
   const PresentExperts& present_;

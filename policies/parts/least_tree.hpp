@@ -1,7 +1,9 @@
 // The smallest of some numbers that change one at a time.
 #pragma once
 
+#include <algorithm>
 #include <bit>
+#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -41,13 +43,20 @@ class LeastTree {
   [[nodiscard]] std::int64_t at(std::size_t place) const { return nodes_[leaves_ + place].value; }
   /// The place of the smallest number.
   [[nodiscard]] std::size_t least() const { return nodes_[1].place; }
-
- private:
-  /// The smallest number below a node.
-  struct Node {
+  struct Entry {
     std::int64_t value = 0;
     std::size_t place = 0;
+    auto operator<=>(const Entry&) const = default;
   };
+  /// The smallest of all others; of one place alone, the largest int64. O(log places).
+  [[nodiscard]] Entry second() const {
+    Entry second{std::numeric_limits<std::int64_t>::max(), leaves_};
+    for (std::size_t at = leaves_ + least(); at > 1; at /= 2) second = std::min(second, nodes_[at ^ 1U]);
+    return second;
+  }
+
+ private:
+  using Node = Entry;  // the smallest number below it
   std::size_t leaves_;
   std::vector<Node> nodes_;  // a heap: 1 is the root, the second half are the places
 };

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <type_traits>
 #include <vector>
 
 #include "policies/parts/expert_matrix.hpp"
@@ -54,6 +55,31 @@ class Told {
     matrix_.remove(one);
   }
   void set(const ExpertShares& shares) { matrix_.set(shares); }
+  /// All of one layer.
+  void add_all(std::int32_t layer, const std::vector<std::int32_t>& experts) {
+    for (const std::int32_t expert : experts) present_.set({layer, expert}, true);
+    if constexpr (std::is_same_v<Matrix, ExpertMatrix>) {
+      matrix_.add_all(layer, experts.size(), [&](std::size_t i) { return experts[i]; });
+    } else {
+      matrix_.add_all(layer, experts.size());
+    }
+  }
+  /// Those that leave one after the other.
+  std::vector<LayerExpert> remove_least(std::int32_t running, std::int64_t count) {
+    std::vector<LayerExpert> left;
+    if constexpr (std::is_same_v<Matrix, ExpertMatrix>) {
+      matrix_.remove_least(running, count, [&](const LayerExpert& one) {
+        present_.set(one, false);
+        left.push_back(one);
+      });
+    } else {
+      for (; count > 0; --count) {
+        left.push_back(matrix_.least(running)->one);
+        remove(left.back());
+      }
+    }
+    return left;
+  }
   std::optional<LayerExpert> least(std::int32_t running) {
     const std::optional<KeptExpert> least = matrix_.least(running);
     return least ? std::optional(least->one) : std::nullopt;
@@ -156,6 +182,7 @@ TYPED_TEST(ExpertMatrices, AgreeWithALookAtEveryExpert) {
   int two_ahead = 0;
   int of_first_layer = 0;
   int passed_over = 0;
+  int left_at_once = 0;  // from several layers
   for (const std::int32_t experts : {1, 63, 64, 65, 128, 130}) {
     const auto count = static_cast<std::size_t>(experts);
     PlainMatrix plain{.shares = std::vector(3, std::vector<double>(count)),
@@ -174,9 +201,18 @@ TYPED_TEST(ExpertMatrices, AgreeWithALookAtEveryExpert) {
       if (step % 50 == 0) {
         for (std::size_t l = 0; l < 3; ++l) {
           fill[l] = std::array{0.0, 0.05, 0.5, 0.95, 1.0}[static_cast<std::size_t>(below(5))];
+          std::vector<std::int32_t> added;  // those of every second time, all at once
           for (std::int32_t e = 0; e < experts; ++e) {
-            set({static_cast<std::int32_t>(l), e}, random.uniform() < fill[l]);
+            const LayerExpert one{static_cast<std::int32_t>(l), e};
+            const bool there = random.uniform() < fill[l];
+            if (step % 100 == 0 && there && !plain.present[l][static_cast<std::size_t>(e)]) {
+              plain.present[l][static_cast<std::size_t>(e)] = true;
+              added.push_back(e);
+            } else {
+              set(one, there);
+            }
           }
+          if (!added.empty()) matrix.add_all(static_cast<std::int32_t>(l), added);
         }
       }
       if (step % 25 == 0) {
@@ -190,6 +226,17 @@ TYPED_TEST(ExpertMatrices, AgreeWithALookAtEveryExpert) {
         set({layer, below(experts)}, random.uniform() < fill[static_cast<std::size_t>(layer)]);
       }
       const std::int32_t running = below(3);
+      if (below(4) == 0) {
+        std::vector<LayerExpert> expected;
+        for (std::int32_t most = below(below(2) == 0 ? 5 : experts); most > 0; --most) {
+          const std::optional<LayerExpert> least = plain.least(running);
+          if (!least) break;
+          plain.present[static_cast<std::size_t>(least->layer)][static_cast<std::size_t>(least->expert)] = false;
+          expected.push_back(*least);
+        }
+        ASSERT_EQ(matrix.remove_least(running, std::ssize(expected)), expected) << experts << " experts, step " << step;
+        left_at_once += std::ssize(expected) > 1 && expected.front().layer != expected.back().layer ? 1 : 0;
+      }
       const double more_than = below(2) == 0 ? 0.0 : 0.05 * below(6);
       const auto ask_least = [&] {
         const std::optional<LayerExpert> least = plain.least(running);
@@ -210,7 +257,7 @@ TYPED_TEST(ExpertMatrices, AgreeWithALookAtEveryExpert) {
       for (const std::vector<bool>& row : plain.present) full += std::ranges::find(row, false) == row.end() ? 1 : 0;
     }
   }
-  for (const int met : {full, two_ahead, of_first_layer, passed_over}) EXPECT_GT(met, 100);
+  for (const int met : {full, two_ahead, of_first_layer, passed_over, left_at_once}) EXPECT_GT(met, 100);
 }
 
 using Rows = ScriptedRouters::Rows;
