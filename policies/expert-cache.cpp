@@ -93,12 +93,21 @@ class ExpertCache final : public ExpertLayers {
     counts_.on_cpu += count;
     compute_on_cpu(sink, count, rows);
     const std::size_t uploads = std::min(static_cast<std::size_t>(uploads_), uses_.missing.size());
-    const auto uploaded_before = [](const ExpertUse& a, const ExpertUse& b) {
-      return a.tokens != b.tokens ? a.tokens > b.tokens : a.expert < b.expert;
-    };
-    std::ranges::partial_sort(uses_.missing, uses_.missing.begin() + static_cast<std::ptrdiff_t>(uploads),
-                              uploaded_before);
-    uses_.missing = uses_.missing.first(uploads);
+    keep_most_used(uses_.missing, uploads);
+  }
+
+  /// Leaves the `count` with the most tokens, these first; of equal ones those with the lower number. `uses` are by
+  /// ascending number.
+  static void keep_most_used(std::span<ExpertUse>& uses, std::size_t count) {
+    std::size_t kept = 0;
+    for (const ExpertUse use : uses) {
+      if (kept == count && (count == 0 || use.tokens <= uses[count - 1].tokens)) continue;
+      if (kept < count) ++kept;
+      std::size_t at = kept - 1;
+      for (; at > 0 && uses[at - 1].tokens < use.tokens; --at) uses[at] = uses[at - 1];
+      uses[at] = use;
+    }
+    uses = uses.first(count);
   }
 
   void leave(std::int32_t layer, CopySink& sink) override {

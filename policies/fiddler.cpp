@@ -12,8 +12,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <memory>
-#include <optional>
+#include <span>
 #include <vector>
 
 #include "policies/parts/expert_layers.hpp"
@@ -41,48 +43,102 @@ class Fiddler final : public ExpertLayers {
         overlap_(settings.get<bool>(kOverlap)),
         slower_(pageable_slowdown(settings)) {
     token_seconds_ = settings.has(kTokenTime) ? to_seconds(settings.get<Duration>(kTokenTime)) : cpu_reading_seconds(1);
-    const CopyTime copy = deployment.model->copy(Stream::h2d, experts().matrices, experts().bytes, CopyMechanism::many);
-    copied_ = copy.launch + round_seconds(to_seconds(copy.transfer) * slower_);
+    copy_ = load_of(1, experts().matrices, slower_);
   }
 
  private:
   [[nodiscard]] Duration time_on_cpu(std::int64_t tokens) const {
     return round_seconds(token_seconds_ * static_cast<double>(tokens));
   }
-  /// Compares whole nanoseconds, so a tie is a tie on every machine.
-  [[nodiscard]] bool copies(std::int64_t tokens) {
-    if (published_) return kPublishedCpu * static_cast<double>(tokens) >= kPublishedGpu;
-    const auto at = static_cast<std::size_t>(tokens);
-    if (at >= is_copied_.size()) is_copied_.resize(at + 1);
-    if (!is_copied_[at]) {
-      is_copied_[at] = time_on_cpu(tokens) > copied_ + round_seconds(experts().gpu_seconds(1, tokens));
+  /// What becomes of an expert in use, or of several.
+  struct Step {
+    std::int64_t loaded = 0;  // experts
+    std::int64_t on_cpu = 0;
+    Duration gpu{};  // computes it
+    Duration arithmetic{};
+    Duration cpu{};
+    Step& operator+=(const Step& other) {
+      loaded += other.loaded;
+      on_cpu += other.on_cpu;
+      gpu += other.gpu;
+      arithmetic += other.arithmetic;
+      cpu += other.cpu;
+      return *this;
     }
-    return *is_copied_[at];
+  };
+
+  /// Compares whole nanoseconds, so a tie is a tie on every machine.
+  [[nodiscard]] bool copies(std::int64_t tokens, Duration gpu) const {
+    if (published_) return kPublishedCpu * static_cast<double>(tokens) >= kPublishedGpu;
+    return time_on_cpu(tokens) > copy_.launch + copy_.transfer + gpu;
+  }
+  /// Of one with so many tokens.
+  [[nodiscard]] Step step(bool resident, std::int64_t tokens) {
+    const OnGpu gpu = one_on_gpu(tokens);
+    if (!resident && !copies(tokens, gpu.time)) return {.on_cpu = 1, .cpu = time_on_cpu(tokens)};
+    return {.loaded = resident ? 0 : 1, .gpu = gpu.time, .arithmetic = gpu.arithmetic ? gpu.time : Duration{}};
+  }
+  [[nodiscard]] Step step_of(std::int32_t layer, const ExpertUse& use) {
+    return step(resident_.holds(layer, use.expert), use.tokens);
+  }
+  [[nodiscard]] Step sum(std::int32_t layer, std::span<const ExpertUse> used) {
+    Step all;
+    if (used.empty()) return all;
+    const std::int64_t most = std::ranges::max(used, {}, &ExpertUse::tokens).tokens;
+    if (most > kMostKept) {
+      for (const ExpertUse& use : used) all += step_of(layer, use);
+      return all;
+    }
+    if (steps_.empty()) steps_.resize(2);
+    for (std::int64_t next = std::ssize(steps_) / 2; next <= most; ++next) {
+      for (const bool resident : {false, true}) steps_.push_back(step(resident, next));
+    }
+    const std::span<const std::uint8_t> held = resident_.of(layer);
+    const Step* const steps = steps_.data();  // outside the loop, whose sum could overlap with it for all GCC knows
+    for (const ExpertUse& use : used) {
+      all += steps[2 * static_cast<std::size_t>(use.tokens) + held[static_cast<std::size_t>(use.expert)]];
+    }
+    return all;
   }
 
   void gate(std::int32_t layer, CopySink& sink) override {
     const std::span<const ExpertUse> used = activation().layer(layer);
-    Duration on_cpu{};
-    std::int64_t cpu_experts = 0;
-    for (const ExpertUse& use : used) {
-      if (resident_.holds(layer, use.expert)) {
-        ++counts_.resident;
-        compute(1, use.tokens);
-      } else if (copies(use.tokens)) {
-        ++counts_.loaded;
-        counts_.demanded += experts().bytes;
-        load_and_compute(1, use.tokens, experts().matrices, slower_);
-      } else {
-        ++counts_.on_cpu;
-        ++cpu_experts;
-        on_cpu += time_on_cpu(use.tokens);
-      }
-    }
-    if (cpu_experts == 0) return;
-    if (overlap_) {
-      compute_on_cpu_for(sink, cpu_experts, on_cpu);
+    const Step all = sum(layer, used);
+    counts_.loaded += all.loaded;
+    counts_.on_cpu += all.on_cpu;
+    counts_.resident += std::ssize(used) - all.loaded - all.on_cpu;
+    counts_.demanded += experts().bytes * all.loaded;
+    if (all.loaded == 0 || (overlap_ && all.on_cpu > 0)) {
+      list_turns(layer);  // nothing takes turns, or the CPU's copies go on beside them
     } else {
-      compute_on_cpu_in_turn(cpu_experts, on_cpu);
+      take_turns({.copy = copy_,
+                  .copies = static_cast<std::int32_t>(all.loaded),
+                  .time = all.gpu,
+                  .arithmetic = all.arithmetic,
+                  .after_last = after_last_load(layer, used)},
+                 experts().matrices);
+    }
+    if (all.on_cpu == 0) return;
+    if (overlap_) {
+      compute_on_cpu_for(sink, all.on_cpu, all.cpu);
+    } else {
+      compute_on_cpu_in_turn(all.on_cpu, all.cpu);
+    }
+  }
+  /// Time of the GPU's experts from the last one on that is loaded.
+  [[nodiscard]] Duration after_last_load(std::int32_t layer, std::span<const ExpertUse> used) {
+    Step last;
+    for (std::size_t i = used.size(); i-- > 0 && last.loaded == 0;) last += step_of(layer, used[i]);
+    return last.gpu;
+  }
+  void list_turns(std::int32_t layer) override {
+    for (const ExpertUse& use : activation().layer(layer)) {
+      const Step one = step_of(layer, use);
+      if (one.loaded > 0) {
+        load_and_compute(use.tokens, experts().matrices, slower_);
+      } else if (one.on_cpu == 0) {
+        compute(1, use.tokens);
+      }
     }
   }
 
@@ -90,9 +146,9 @@ class Fiddler final : public ExpertLayers {
   bool published_;
   bool overlap_;
   double slower_;
-  double token_seconds_ = 0.0;                    // of an expert on the CPU
-  Duration copied_{};                             // of an expert's copy
-  std::vector<std::optional<bool>> is_copied_{};  // by tokens
+  double token_seconds_ = 0.0;  // of an expert on the CPU
+  Copy copy_{};                 // of an expert
+  std::vector<Step> steps_{};   // by tokens, up to kMostKept, for each: on the host, and on the GPU
 };
 
 PolicyInfo info() {

@@ -63,33 +63,18 @@ class KTransformers final : public ExpertLayers {
     const std::span<const ExpertUse> used = activation().layer(layer);
     if (threshold_ > 0 && activation().tokens() > threshold_) return compute_prompt(layer, used, sink);
     Part gpu;
-    Part immediate;
-    Part later;
-    // The share of a token's experts that may wait, and the expected number of those that have been passed.
-    const bool last = layer + 1 == experts().expert_layers();
-    const double may_wait = last ? 0.0 : static_cast<double>(deferred_) / experts().top_k;
-    double waiting = 0.5;
+    Part cpu;
     for (const ExpertUse& use : used) {
       if (resident_.holds(layer, use.expert)) {
         gpu.add(use);
-        continue;
-      }
-      if (may_wait == 0.0) {  // nothing is deferred
-        immediate.add(use);
-        continue;
-      }
-      double waits_for_all = 1.0;  // the probability that it may wait for each of its tokens
-      for (std::int64_t token = 0; token < use.tokens && waits_for_all > 0.0; ++token) waits_for_all *= may_wait;
-      waiting += waits_for_all;
-      if (waiting >= 1.0) {
-        waiting -= 1.0;
-        later.add(use);
       } else {
-        immediate.add(use);
+        cpu.add(use);
       }
     }
+    const Part later = deferred(layer, used);
+    const Part immediate = cpu - later;
     counts_.resident += gpu.experts;
-    counts_.on_cpu += immediate.experts + later.experts;
+    counts_.on_cpu += cpu.experts;
     const bool outputs = immediate.experts > 0 || deferring_;  // that the layer waits for
     if (immediate.experts > 0) {
       compute_on_cpu_for(sink, immediate.experts, time_on_cpu(immediate));
@@ -106,6 +91,35 @@ class KTransformers final : public ExpertLayers {
       defer();
     }
     compute(gpu.experts, gpu.rows);
+  }
+
+  struct Part {
+    std::int64_t experts = 0;
+    std::int64_t rows = 0;
+    void add(const ExpertUse& use) {
+      ++experts;
+      rows += use.tokens;
+    }
+    friend Part operator-(const Part& a, const Part& b) { return {a.experts - b.experts, a.rows - b.rows}; }
+  };
+
+  /// Of those that the CPU computes, the ones that the layer does not wait for.
+  [[nodiscard]] Part deferred(std::int32_t layer, std::span<const ExpertUse> used) const {
+    Part later;
+    if (deferred_ == 0 || layer + 1 == experts().expert_layers()) return later;
+    // The share of a token's experts that may wait, and the expected number of those that have been passed.
+    const double may_wait = static_cast<double>(deferred_) / experts().top_k;
+    double waiting = 0.5;
+    for (const ExpertUse& use : used) {
+      if (resident_.holds(layer, use.expert)) continue;
+      double waits_for_all = 1.0;  // the probability that it may wait for each of its tokens
+      for (std::int32_t token = 0; token < use.tokens && waits_for_all > 0.0; ++token) waits_for_all *= may_wait;
+      waiting += waits_for_all;
+      if (waiting < 1.0) continue;
+      waiting -= 1.0;
+      later.add(use);
+    }
+    return later;
   }
 
   void compute_prompt(std::int32_t layer, std::span<const ExpertUse> used, CopySink& sink) {
@@ -135,14 +149,6 @@ class KTransformers final : public ExpertLayers {
     for (std::int64_t i = 0; i < slots; ++i) resident_.set(layer, order_[static_cast<std::size_t>(i)].expert);
   }
 
-  struct Part {
-    std::int64_t experts = 0;
-    std::int64_t rows = 0;
-    void add(const ExpertUse& use) {
-      ++experts;
-      rows += use.tokens;
-    }
-  };
   [[nodiscard]] Duration time_on_cpu(const Part& part) const {
     if (part.experts == 0) return {};
     const bool few = part.rows <= kMemoryBound * part.experts;

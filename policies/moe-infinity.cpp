@@ -49,7 +49,6 @@ class MoeInfinity final : public ExpertLayers {
         matched_(static_cast<std::int32_t>(settings.get<std::int64_t>(kMatched))),
         layers_(experts().expert_layers()),
         often_matched_(2 * std::int64_t{matched_} <= layers_),
-        free_(slots),
         present_(layers_, experts().count),
         uses_(static_cast<std::size_t>(experts().all())),
         shares_(static_cast<std::size_t>(activation().patterns()), -1.0),
@@ -60,10 +59,7 @@ class MoeInfinity final : public ExpertLayers {
         ahead_(static_cast<std::size_t>(layers_)) {
     // At first those of the first layers are there.
     for (std::int32_t layer = 0; layer < layers_; ++layer) {
-      for (std::int32_t expert = 0; expert < experts().count && free_ > 0; ++expert) {
-        --free_;
-        arrive({layer, expert});
-      }
+      for (std::int32_t expert = 0; expert < experts().count && slots > 0; ++expert, --slots) arrive({layer, expert});
     }
   }
 
@@ -225,9 +221,6 @@ class MoeInfinity final : public ExpertLayers {
 
   /// Slots for experts in demand.
   void make_room(std::span<const ExpertUse> used, std::int64_t count) {
-    const std::int64_t from_free = std::min(count, free_);
-    free_ -= from_free;
-    count -= from_free;
     if (!published_ && asks_often()) {
       often_.remove_least(running_, count, [this](const LayerExpert& one) {
         leave_slot(one);
@@ -297,11 +290,6 @@ class MoeInfinity final : public ExpertLayers {
   }
   /// The expert that is loaded ahead next, if there is a slot for it.
   [[nodiscard]] std::optional<LayerExpert> take_slot() {
-    if (free_ > 0) {
-      const std::optional<LayerExpert> wanted = most(0.0);
-      if (wanted) --free_;
-      return wanted;
-    }
     const std::optional<KeptExpert> least = this->least();
     if (!least) return std::nullopt;
     const std::optional<LayerExpert> wanted = most(least->worth);
@@ -314,7 +302,6 @@ class MoeInfinity final : public ExpertLayers {
   std::int32_t matched_;
   std::int32_t layers_;
   bool often_matched_;  // the right shares count in more of the layers
-  std::int64_t free_;   // slots
   PresentExperts present_;
   std::vector<std::int64_t> uses_;    // with variant=published: of each expert since it was loaded
   std::set<Used> by_use_{};           // with variant=published: those that are there, the first one leaves first

@@ -184,17 +184,22 @@ Duration ExpertLayers::cpu_time(std::int64_t experts, std::int64_t rows) {
 
 std::int64_t ExpertLayers::load(CopySink& sink, std::int64_t experts, std::int64_t copies, Duration more,
                                 double slower) {
-  const Bytes bytes = experts_.bytes * experts;
-  const CopyTime time = model_.copy(Stream::h2d, copies, bytes, CopyMechanism::many);
-  const Duration transfer = slower == 1.0 ? time.transfer : round_seconds(to_seconds(time.transfer) * slower);
-  const Duration launch = time.launch + more;
-  if (run_ && run_->bytes == bytes && run_->launch == launch && run_->transfer == transfer) {
+  Copy copy = load_of(experts, copies, slower);
+  copy.launch += more;
+  if (run_ && run_->bytes == copy.bytes && run_->launch == copy.launch && run_->transfer == copy.transfer) {
     add_to_run(1, sink);
   } else {
     flush(sink);
-    run_ = Copy{.stream = Stream::h2d, .bytes = bytes, .launch = launch, .transfer = transfer, .tag = kLoad};
+    run_ = copy;
   }
   return ++loads_;
+}
+
+Copy ExpertLayers::load_of(std::int64_t experts, std::int64_t copies, double slower) const {
+  const Bytes bytes = experts_.bytes * experts;
+  const CopyTime time = model_.copy(Stream::h2d, copies, bytes, CopyMechanism::many);
+  const Duration transfer = slower == 1.0 ? time.transfer : round_seconds(to_seconds(time.transfer) * slower);
+  return {.stream = Stream::h2d, .bytes = bytes, .launch = time.launch, .transfer = transfer, .tag = kLoad};
 }
 
 void ExpertLayers::add_to_run(std::int64_t copies, CopySink& sink) {
@@ -255,6 +260,19 @@ void ExpertLayers::list(const OnGpu& gpu, std::int64_t ticket) {
   pieces_.push_back({gpu, ticket});
 }
 
+std::size_t ExpertLayers::weights_take_longer(std::span<const ExpertUse> uses) const {
+  const auto most = static_cast<std::int32_t>(rows_by_weights_);
+  constexpr std::size_t kAtOnce = 8;
+  std::size_t first = 0;
+  for (; first + kAtOnce <= uses.size(); first += kAtOnce) {
+    std::int32_t more = 0;  // without a branch for each
+    for (std::size_t i = 0; i < kAtOnce; ++i) more |= most - uses[first + i].tokens;
+    if (more < 0) break;
+  }
+  while (first < uses.size() && uses[first].tokens <= most) ++first;
+  return first;
+}
+
 void ExpertLayers::compute_each(std::span<const ExpertUse> uses, std::int64_t first) {
   for (std::size_t i = 0; i < uses.size();) {
     const std::int64_t tokens = uses[i].tokens;
@@ -263,7 +281,7 @@ void ExpertLayers::compute_each(std::span<const ExpertUse> uses, std::int64_t fi
     // Most experts take as long as the one before, since their weights take longer than their tokens.
     std::size_t same = i + 1;
     if (tokens <= rows_by_weights_) {
-      while (same < uses.size() && uses[same].tokens <= rows_by_weights_) ++same;
+      same += weights_take_longer(uses.subspan(same));
     } else {
       while (same < uses.size() && one_on_gpu(uses[same].tokens) == gpu) ++same;
     }
@@ -277,27 +295,17 @@ void ExpertLayers::load_and_compute(CopySink& sink, std::span<const ExpertUse> u
   const std::int64_t first = load(sink, 1, copies);
   const std::int64_t others = std::ssize(uses) - 1;
   add_to_run(others, sink);
-  count_copies(others, 1, copies);
+  count_copies(others, copies);
   loads_ += others;
   compute_each(uses, first);
 }
 
-void ExpertLayers::count_copies(std::int64_t loads, std::int64_t experts, std::int64_t copies) const {
+void ExpertLayers::count_copies(std::int64_t loads, std::int64_t copies) const {
   if (loads == 0) return;
-  static_cast<void>(model_.copy(Stream::h2d, copies * loads, experts_.bytes * (experts * loads), CopyMechanism::many));
-}
-
-void ExpertLayers::load_and_compute(std::int64_t experts, std::int64_t rows, std::int64_t copies, double slower) {
-  take_turn(experts == 1 ? one_on_gpu(rows) : on_gpu(experts, rows),
-            {.load = experts, .copies = copies, .slower = slower});
+  static_cast<void>(model_.copy(Stream::h2d, copies * loads, experts_.bytes * loads, CopyMechanism::many));
 }
 
 void ExpertLayers::take_turn(const OnGpu& gpu, const Turn& turn) {
-  const bool follows = !turn.out && !pieces_.empty() && pieces_.back().has_turn;
-  if (follows && pieces_.back().gpu == gpu && turns_.back() == turn) {
-    ++pieces_.back().alike;
-    return;
-  }
   pieces_.push_back({.gpu = gpu, .has_turn = true});
   turns_.push_back(turn);
 }
@@ -380,8 +388,15 @@ LayerWork ExpertLayers::work(std::int32_t layer, std::int32_t /*sub_batch*/, Cop
     next_ = 0;
     deferred_ = 0;
     in_turn_ = false;
+    together_.reset();
+    offered_ = false;
     gate(number, sink);
     flush(sink);
+  }
+  if (together_) {
+    if (!std::exchange(offered_, true)) return {.kind = LayerWork::Kind::turns, .turns = &*together_};
+    together_.reset();
+    list_turns_first(number);
   }
   while (next_ < pieces_.size()) {
     if (in_turn_ && returned_ < called_) return {.kind = LayerWork::Kind::waits, .wait = Wait::experts};
@@ -396,7 +411,7 @@ LayerWork ExpertLayers::work(std::int32_t layer, std::int32_t /*sub_batch*/, Cop
         continue;
       }
       if (!std::exchange(turn.issued, true)) {
-        piece.ticket = load(sink, turn.load, turn.copies, {}, turn.slower);
+        piece.ticket = load(sink, 1, turn.copies, {}, turn.slower);
         flush(sink);
       }
     }
@@ -412,9 +427,7 @@ LayerWork ExpertLayers::work(std::int32_t layer, std::int32_t /*sub_batch*/, Cop
         send_out(sink, copies);
         return {.kind = LayerWork::Kind::waits};
       }
-      turn.issued = false;
-      if (piece.alike == 0) turns_.pop_front();
-      alike = 0;
+      turns_.pop_front();
     } else if (piece.ticket > 0) {
       alike = static_cast<std::int32_t>(std::min<std::int64_t>(alike, arrived_ - piece.ticket));
       ++piece.ticket;
@@ -439,32 +452,48 @@ void ExpertLayers::skip_alike(std::int32_t count) {
 }
 
 LayerWork ExpertLayers::awaited(const Piece& piece) const {
-  // The loads of other steps, if there are any before, arrive first. An expert that leaves comes before the step.
-  const bool is_next = piece.ticket == arrived_ + 1 && !(piece.has_turn && turns_.front().out);
+  // The loads of other steps, if there are any before, arrive first.
+  const bool is_next = piece.ticket == arrived_ + 1 && !piece.has_turn;
   return {.kind = LayerWork::Kind::waits,
           .time = piece.gpu.time,
           .arithmetic = piece.gpu.arithmetic,
-          .alike = is_next ? piece.alike + 1 : 0,
-          .in_turn = piece.has_turn};
+          .alike = is_next ? piece.alike + 1 : 0};
 }
 
 void ExpertLayers::skip_rounds(std::int32_t count) {
   Piece& piece = pieces_[next_];
   arrived_ += count;
-  if (piece.has_turn) {
-    loads_ += count - 1;
-    count_copies(count - 1, turns_.front().load, turns_.front().copies);
-    turns_.front().issued = false;
-    if (piece.alike < count) turns_.pop_front();
-  } else {
-    piece.ticket += count;
-  }
+  piece.ticket += count;
   gpu_busy_ += piece.gpu.time * count;
   piece.alike -= count;
   if (piece.alike < 0) ++next_;
   NoCopies none;
   loaded(none);
   flush(none);
+}
+
+void ExpertLayers::skip_turns() {
+  loads_ += together_->copies;
+  arrived_ += together_->copies;
+  count_copies(together_->copies, copies_together_);
+  gpu_busy_ += together_->time;
+  together_.reset();
+  NoCopies none;
+  loaded(none);
+}
+
+void ExpertLayers::list_turns(std::int32_t layer) {
+  throw InvariantError("a policy does not list its turns of layer " + std::to_string(layer));
+}
+
+void ExpertLayers::list_turns_first(std::int32_t layer) {
+  pieces_.swap(pieces_behind_);
+  turns_.swap(turns_behind_);
+  list_turns(layer);
+  pieces_.insert(pieces_.end(), pieces_behind_.begin(), pieces_behind_.end());
+  turns_.insert(turns_.end(), turns_behind_.begin(), turns_behind_.end());
+  pieces_behind_.clear();
+  turns_behind_.clear();
 }
 
 void ExpertLayers::copied(const Copy& copy, SimTime started, SimTime ended) {

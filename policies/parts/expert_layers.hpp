@@ -83,21 +83,33 @@ class ExpertLayers : public LayerPolicy, protected LayerRule {
   /// Copies `experts` to the GPU as one copy, whose fixed time is that of `copies` of them and `more`; `slower` times
   /// the transfer of pinned memory. Returns its ticket: loads end in the order of their tickets, from 1 on.
   std::int64_t load(CopySink& sink, std::int64_t experts, std::int64_t copies, Duration more = {}, double slower = 1.0);
+  /// The copy that load() of so many issues.
+  [[nodiscard]] Copy load_of(std::int64_t experts, std::int64_t copies, double slower = 1.0) const;
   /// The GPU computes them once the load `ticket` has arrived; 0: they are there.
   void compute(std::int64_t experts, std::int64_t rows, std::int64_t ticket = 0);
   /// The GPU computes each by itself, in this order: they are there.
   void compute(std::span<const ExpertUse> uses) { compute_each(uses, 0); }
   /// Each is loaded by itself, as load() of one with so many copies, and computed when it has arrived.
   void load_and_compute(CopySink& sink, std::span<const ExpertUse> uses, std::int64_t copies);
-  /// experts > 0. As one step after what was listed before: the copy, then the GPU computes them. Nothing goes on
-  /// beside it.
-  void load_and_compute(std::int64_t experts, std::int64_t rows, std::int64_t copies, double slower = 1.0);
+  /// As one step after what was listed before: an expert is copied as load() would, then the GPU computes it. Nothing
+  /// goes on beside it.
+  void load_and_compute(std::int64_t rows, std::int64_t copies, double slower) {
+    take_turn(one_on_gpu(rows), {.copies = copies, .slower = slower});
+  }
   /// The same of one expert whose slot another one leaves: that goes back to the host before the GPU computes.
   void swap_and_compute(std::int64_t rows, std::int64_t copies) {
-    take_turn(one_on_gpu(rows), {.load = 1, .copies = copies, .out = true});
+    take_turn(one_on_gpu(rows), {.copies = copies, .out = true});
   }
   /// Likewise the CPU, experts > 0 in `time`.
   void compute_on_cpu_in_turn(std::int64_t experts, Duration time);
+  /// Many such loads and pieces of the GPU between them, before all that is listed. They are executed together, or
+  /// list_turns() is called. Each copy is load_of(1, copies, slower).
+  void take_turns(const LayerTurns& turns, std::int64_t copies) {
+    together_ = turns;
+    copies_together_ = copies;
+  }
+  /// Lists the steps that gate() gave to take_turns().
+  virtual void list_turns(std::int32_t layer);
   /// The CPU computes them: the hidden states go to the host, the outputs come back.
   void compute_on_cpu(CopySink& sink, std::int64_t experts, std::int64_t rows) {
     if (experts > 0) call_cpu(sink, experts, cpu_time(experts, rows), true);
@@ -130,6 +142,20 @@ class ExpertLayers : public LayerPolicy, protected LayerRule {
   /// Seconds in which the CPU computes them: it reads them, or their arithmetic takes longer.
   [[nodiscard]] double cpu_seconds(std::int64_t experts, std::int64_t rows) const;
 
+  /// What experts take on the GPU.
+  struct OnGpu {
+    Duration time{-1};        // < 0: unknown
+    bool arithmetic = false;  // bound by arithmetic, not by memory
+    bool operator==(const OnGpu&) const = default;
+  };
+  static constexpr std::int64_t kMostKept = 4096;  // rows
+  /// What one expert takes there for `rows` > 0, kept for the next call with as many rows, if they are at most
+  /// kMostKept. Amortised O(1).
+  [[nodiscard]] OnGpu one_on_gpu(std::int64_t rows) {
+    const auto at = static_cast<std::size_t>(rows);
+    return at < one_on_gpu_.size() && one_on_gpu_[at].time >= Duration{} ? one_on_gpu_[at] : keep_one_on_gpu(rows);
+  }
+
   /// Counts of (layer, expert) pairs in use.
   struct Counts {
     std::int64_t resident = 0;  // on the GPU before the gate
@@ -150,32 +176,25 @@ class ExpertLayers : public LayerPolicy, protected LayerRule {
   [[nodiscard]] LayerWork work(std::int32_t layer, std::int32_t sub_batch, CopySink& sink) final;
   void skip_alike(std::int32_t count) final;
   void skip_rounds(std::int32_t count) final;
+  void skip_turns() final;
 
-  /// What experts take on the GPU.
-  struct OnGpu {
-    Duration time{-1};        // < 0: unknown
-    bool arithmetic = false;  // bound by arithmetic, not by memory
-    bool operator==(const OnGpu&) const = default;
-  };
   /// A step of a layer. The GPU takes them in order.
   struct Piece {
     OnGpu gpu{};
     std::int64_t ticket = 0;
-    /// Equal steps that follow and have not started, each of which waits for the next ticket, if any, or takes a turn
-    /// likewise; -1: nor is this one left.
+    /// Equal steps that follow and have not started, each of which waits for the next ticket, if any; -1: nor is this
+    /// one left.
     std::int32_t alike = 0;
     bool has_turn = false;  // the next one of turns_ comes first
   };
   /// What comes before the GPU computes, with nothing beside it.
   struct Turn {
-    std::int64_t load = 0;  // experts that are copied
-    std::int64_t copies = 0;
+    std::int64_t copies = 0;  // of the expert that is loaded
     double slower = 1.0;
     bool out = false;         // then one expert goes to the host
     std::int64_t on_cpu = 0;  // or experts that the CPU computes, and the GPU none
     Duration cpu_time{};
     bool issued = false;
-    bool operator==(const Turn&) const = default;
   };
   void call_cpu(CopySink& sink, std::int64_t experts, Duration time, bool sends);
   /// Issues the loads that this call of the rule has held back, to become one run.
@@ -184,13 +203,17 @@ class ExpertLayers : public LayerPolicy, protected LayerRule {
   }
   /// `first`: the ticket of the first one, which the others follow; 0: they are there.
   void compute_each(std::span<const ExpertUse> uses, std::int64_t first);
+  /// How many of `uses`, from the first one on, take as long as their weights.
+  [[nodiscard]] std::size_t weights_take_longer(std::span<const ExpertUse> uses) const;
   /// Lists a step of the GPU: after the load `ticket`; 0: at once.
   void list(const OnGpu& gpu, std::int64_t ticket);
+  /// Lists them, and what was listed before behind them.
+  void list_turns_first(std::int32_t layer);
   /// Lists a step with its turn.
   void take_turn(const OnGpu& gpu, const Turn& turn);
   /// So many loads that load() was not called for count in the model's range_uses(), too. One of `copies` times as many
   /// copies has blocks of the same size.
-  void count_copies(std::int64_t loads, std::int64_t experts, std::int64_t copies) const;
+  void count_copies(std::int64_t loads, std::int64_t copies) const;
   /// So many more copies like those of run_.
   void add_to_run(std::int64_t copies, CopySink& sink);
   /// What the GPU waits for before `piece`, whose copy has not arrived.
@@ -198,15 +221,9 @@ class ExpertLayers : public LayerPolicy, protected LayerRule {
   /// An expert goes back to the host.
   void send_out(CopySink& sink, std::int64_t copies);
   [[nodiscard]] OnGpu on_gpu(std::int64_t experts, std::int64_t rows) const;
-  /// on_gpu(1, rows), rows > 0, kept for the next call with as many rows. Amortised O(1).
-  [[nodiscard]] OnGpu one_on_gpu(std::int64_t rows) {
-    const auto at = static_cast<std::size_t>(rows);
-    return at < one_on_gpu_.size() && one_on_gpu_[at].time >= Duration{} ? one_on_gpu_[at] : keep_one_on_gpu(rows);
-  }
   [[nodiscard]] OnGpu keep_one_on_gpu(std::int64_t rows);
   /// The most rows, below kMostKept, for which one expert takes no longer than for one row: its weights take longer.
   [[nodiscard]] std::int64_t most_rows_by_weights() const;
-  static constexpr std::int64_t kMostKept = 4096;  // rows
   /// cpu_seconds() of experts > 0, kept where it was asked for lately. Amortised O(1).
   [[nodiscard]] Duration cpu_time(std::int64_t experts, std::int64_t rows);
   struct OnCpu {
@@ -234,9 +251,14 @@ class ExpertLayers : public LayerPolicy, protected LayerRule {
   std::array<OnCpu, 16> on_cpu_{};       // by experts, modulo its size
   std::vector<Piece> pieces_;            // of the layer
   std::size_t next_ = 0;
-  std::deque<Turn> turns_;  // of those from `next_` on
-  bool in_turn_ = false;    // what follows waits for the CPU
-  bool going_out_ = false;  // an expert is on its way to the host
+  std::deque<Turn> turns_;            // of those from `next_` on
+  std::vector<Piece> pieces_behind_;  // while turns are listed
+  std::deque<Turn> turns_behind_;
+  std::optional<LayerTurns> together_{};
+  std::int64_t copies_together_ = 0;  // of each of their loads
+  bool offered_ = false;              // they were returned by work()
+  bool in_turn_ = false;              // what follows waits for the CPU
+  bool going_out_ = false;            // an expert is on its way to the host
   std::optional<Copy> run_{};
   std::int64_t loads_ = 0;  // issued, or about to be
   std::int64_t arrived_ = 0;

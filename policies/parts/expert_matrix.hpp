@@ -190,7 +190,9 @@ class FirstAbsent {
 ///
 /// Contract of this and of SeldomAskedMatrix
 ///  * `present` and `shares` must outlive it, `shares` up to the next set().
-///  * Each change of `present` is told by add() or remove() after it; at the start, none is present.
+///  * Each change of `present` is told by add(), add_all() or remove() after it, or is made when remove_least() names
+///  the
+///    expert; at the start, none is present.
 ///  * least(running) is the present expert that is least worth keeping, of all layers but `running`; of equal ones the
 ///    one of the first layer. 0 <= running < layers.
 ///  * most(running, kept) is the absent expert that is most worth loading, of the layers after `running` and of those
@@ -250,7 +252,7 @@ class ExpertMatrix {
     }
     if (place < row.first_absent) set_first_absent(one.layer, place);
   }
-  /// The same of several of one layer, `expert(i)` for each `i` below `count` > 0. O(count + log layers + experts /
+  /// As add() of several of one layer, `expert(i)` for each `i` below `count` > 0. O(count + log layers + experts /
   /// 64).
   template <class Expert>
   void add_all(std::int32_t layer, std::size_t count, const Expert& expert) {
@@ -267,8 +269,8 @@ class ExpertMatrix {
     if (row.first_absent < shares_->experts()) set_first_absent(layer, first_from(layer, row.first_absent));
   }
   /// Removes the `count` experts that least(running) would name one after the other, if each was removed, and calls
-  /// `left(one)` for each; so many must be present in other layers. O(count), and O(log layers + experts / 64) for
-  /// each layer that the next one is of.
+  /// `left(one)` for each, which must change `present`; so many must be there in other layers. O(count), and O(log
+  /// layers + experts / 64) for each layer that the next one is of.
   template <class Left>
   void remove_least(std::int32_t running, std::int64_t count, const Left& left) {
     run(running);

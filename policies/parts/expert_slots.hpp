@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -38,6 +39,34 @@ struct SplitUses {
     resident = {first_resident, next_resident};
     missing = {first_missing, next_missing};
   }
+  /// The same of all experts of a layer, where bit e of `held` says that expert e is resident: in whole runs.
+  void split_all(std::span<const ExpertUse> used, std::span<const std::uint64_t> held) {
+    if (room_.size() < 2 * used.size()) room_.resize(2 * used.size());
+    ExpertUse* const first_resident = room_.data();
+    ExpertUse* const first_missing = first_resident + used.size();
+    ExpertUse* next_resident = first_resident;
+    ExpertUse* next_missing = first_missing;
+    for (std::size_t begin = 0; begin < used.size(); begin += kBits) {
+      const std::size_t size = std::min(kBits, used.size() - begin);
+      const ExpertUse* const uses = &used[begin];
+      std::uint64_t left = held[begin / kBits];
+      for (std::size_t at = 0; at < size;) {
+        const auto out = std::min<std::size_t>(static_cast<std::size_t>(std::countr_zero(left)), size - at);
+        next_missing = std::copy_n(uses + at, out, next_missing);
+        at += out;
+        if (at == size) break;
+        left >>= out;
+        const auto in = static_cast<std::size_t>(std::countr_one(left));
+        next_resident = std::copy_n(uses + at, in, next_resident);
+        at += in;
+        left = in < kBits ? left >> in : 0;
+      }
+    }
+    resident = {first_resident, next_resident};
+    missing = {first_missing, next_missing};
+  }
+  /// The bits of a word of `held`.
+  static constexpr std::size_t kBits = 64;
 
  private:
   std::vector<ExpertUse> room_;
@@ -50,6 +79,7 @@ class ExpertSlots {
   ExpertSlots(std::int32_t experts, std::span<const std::int32_t> resident)
       : slots_(static_cast<std::int32_t>(resident.size())),
         last_use_(static_cast<std::size_t>(experts), kAway),
+        held_(last_use_.size() / SplitUses::kBits + 1),
         uses_(2 * (resident.size() + last_use_.size())) {
     for (const std::int32_t expert : resident) append(expert);
   }
@@ -57,17 +87,21 @@ class ExpertSlots {
   [[nodiscard]] std::int32_t slots() const { return slots_; }
   /// O(1).
   [[nodiscard]] bool holds(std::int32_t expert) const { return last_use_[at(expert)] != kAway; }
+  /// Bit e says the same of expert e. O(1).
+  [[nodiscard]] std::span<const std::uint64_t> held() const { return held_; }
   /// Those of `used` that are resident are used now, in this order. Each is an expert of its own. Amortised O(used),
   /// without a branch for each.
   void touch(std::span<const ExpertUse> used) {
     if (end_ + used.size() > uses_.size()) forget();
+    std::size_t end = end_;
     for (const ExpertUse& use : used) {
       std::uint32_t& last = last_use_[at(use.expert)];
       const bool held = last != kAway;
-      uses_[end_] = static_cast<std::uint16_t>(use.expert);
-      last = held ? static_cast<std::uint32_t>(end_) : kAway;
-      end_ += static_cast<std::size_t>(held);
+      uses_[end] = static_cast<std::uint16_t>(use.expert);
+      last = held ? static_cast<std::uint32_t>(end) : kAway;
+      end += static_cast<std::size_t>(held);
     }
+    end_ = end;
   }
   /// `expert`, which is not resident, takes the slot of the least recently used one, which is returned. Needs a slot.
   /// Amortised O(1).
@@ -75,6 +109,7 @@ class ExpertSlots {
     while (last_use_[uses_[first_]] != first_) ++first_;
     const std::int32_t left = uses_[first_++];
     last_use_[at(left)] = kAway;
+    flip(left);
     if (end_ == uses_.size()) forget();
     append(expert);
     return left;
@@ -89,8 +124,16 @@ class ExpertSlots {
     }
     // Whoever was there has left, and so have the first of them.
     std::ranges::fill(last_use_, kAway);
-    first_ = end_ = 0;
-    for (const ExpertUse& use : missing.last(slots)) append(use.expert);
+    std::ranges::fill(held_, 0);
+    first_ = 0;
+    end_ = slots;
+    missing = missing.last(slots);
+    for (std::size_t use = 0; use < slots; ++use) {
+      const std::size_t expert = at(missing[use].expert);
+      last_use_[expert] = static_cast<std::uint32_t>(use);
+      uses_[use] = static_cast<std::uint16_t>(expert);
+      held_[expert / SplitUses::kBits] |= std::uint64_t{1} << (expert % SplitUses::kBits);
+    }
   }
 
  private:
@@ -98,7 +141,11 @@ class ExpertSlots {
   static std::size_t at(std::int32_t expert) { return static_cast<std::size_t>(expert); }
   void append(std::int32_t expert) {
     last_use_[at(expert)] = static_cast<std::uint32_t>(end_);
+    flip(expert);
     uses_[end_++] = static_cast<std::uint16_t>(expert);
+  }
+  void flip(std::int32_t expert) {
+    held_[at(expert) / SplitUses::kBits] ^= std::uint64_t{1} << (at(expert) % SplitUses::kBits);
   }
   /// Of each resident expert, only the last use counts.
   void forget() {
@@ -115,6 +162,7 @@ class ExpertSlots {
 
   std::int32_t slots_;
   std::vector<std::uint32_t> last_use_;  // by expert, in uses_; kAway: it is not resident
+  std::vector<std::uint64_t> held_;      // held()
   std::vector<std::uint16_t> uses_;      // from first_ to end_, the oldest first
   std::size_t first_ = 0;
   std::size_t end_ = 0;
@@ -145,6 +193,8 @@ class LayerSlots {
   void split(std::int32_t layer, std::span<const ExpertUse> used, SplitUses& uses) const {
     if (const auto found = drawn(layer)) {
       uses.split(used, [&](std::int32_t expert) { return std::ranges::binary_search(*found, expert); });
+    } else if (std::ssize(used) == experts_ && few_runs(of(layer).held())) {
+      uses.split_all(used, of(layer).held());
     } else {
       uses.split(used, [&slots = of(layer)](std::int32_t expert) { return slots.holds(expert); });
     }
@@ -161,6 +211,13 @@ class LayerSlots {
 
  private:
   [[nodiscard]] const ExpertSlots& of(std::int32_t layer) const { return layers_[static_cast<std::size_t>(layer)]; }
+  /// Whole runs are faster to copy than each by itself, unless a run is short: its end is a surprise to a processor.
+  [[nodiscard]] bool few_runs(std::span<const std::uint64_t> held) const {
+    constexpr std::int32_t kShort = 8;  // experts
+    std::int32_t ends = 0;
+    for (const std::uint64_t bits : held) ends += std::popcount(bits ^ (bits << 1U));
+    return ends * kShort < experts_;
+  }
   [[nodiscard]] std::optional<std::span<const std::int32_t>> drawn(std::int32_t layer) const {
     if (has_curve_ == false) return std::nullopt;
     const auto found = activation_.found(layer, of(layer).slots());

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -21,11 +22,12 @@ class ResidentExperts {
   void set(std::int32_t layer, std::int32_t expert, bool held = true) {
     held_[at(layer, expert)] = static_cast<std::uint8_t>(held);
   }
-  /// Of one layer. O(experts).
-  [[nodiscard]] std::int64_t on_gpu(std::int32_t layer) const {
-    const auto first = held_.begin() + static_cast<std::ptrdiff_t>(at(layer, 0));
-    return std::count(first, first + static_cast<std::ptrdiff_t>(count_), 1);
+  /// Of each expert of a layer, 1: it is there; 0: it is not.
+  [[nodiscard]] std::span<const std::uint8_t> of(std::int32_t layer) const {
+    return std::span(held_).subspan(at(layer, 0), count_);
   }
+  /// Of one layer. O(experts).
+  [[nodiscard]] std::int64_t on_gpu(std::int32_t layer) const { return std::ranges::count(of(layer), 1); }
 
  private:
   [[nodiscard]] std::size_t at(std::int32_t layer, std::int32_t expert) const {

@@ -15,7 +15,7 @@ namespace spillway {
 /// An expert that an iteration uses in one layer, and for how many of its tokens.
 struct ExpertUse {
   std::int32_t expert = 0;
-  std::int64_t tokens = 0;
+  std::int32_t tokens = 0;  // small, so that the uses of all layers stay in a cache
   bool operator==(const ExpertUse&) const = default;
 };
 

@@ -66,24 +66,34 @@ class CopySink {
   virtual void issue(const Copy& copy) = 0;
 };
 
+/// Equal copies from the host and pieces of work on the compute stream that take turns: the rule lets nothing copy or
+/// compute beside any of them.
+struct LayerTurns {
+  Copy copy{};              // each of the copies: h2d, without a run
+  std::int32_t copies = 0;  // > 0
+  Duration time{};          // of all pieces
+  Duration arithmetic{};    // of the pieces that are bound by arithmetic
+  Duration after_last{};    // of the pieces that follow the last copy, at most `time`
+};
+
 /// What the compute stream does next within a layer.
 struct LayerWork {
   enum class Kind : std::uint8_t {
-    none,     // nothing more: the next layer may start
-    waits,    // a copy must end first
-    computes  // from now on
+    none,      // nothing more: the next layer may start
+    waits,     // a copy must end first
+    computes,  // from now on
+    turns      // all of `turns`: skip_turns() follows, or the next calls return the same steps one by one
   };
   Kind kind = Kind::none;
   Duration time{};          // computes, or waits with `alike`: how long
   bool arithmetic = false;  // likewise: bound by arithmetic, not by memory
   /// computes: as many further calls would return this piece again and issue no copy, as long as no copy ends.
   /// waits: as many rounds, in each of which a copy from the host ends, and such a piece is computed. The copies are
-  /// the next ones of the run in flight, whose last one is in no round; with `in_turn` each is equal to the one in
-  /// flight and is issued when the piece before has been computed. No call issues another copy, as long as no other
-  /// copy ends. Above 0 only from rules that implement skip_alike and skip_rounds.
+  /// the next ones of the run in flight, whose last one is in no round. No call issues another copy, as long as no
+  /// other copy ends. Above 0 only from rules that implement skip_alike and skip_rounds.
   std::int32_t alike = 0;
-  bool in_turn = false;
-  Wait wait = Wait::layers;  // waits: for copies of the rule, or for something else
+  Wait wait = Wait::layers;           // waits, turns: for copies of the rule, or for something else
+  const LayerTurns* turns = nullptr;  // turns: of the rule, valid until its next call
 };
 
 /// A pure state machine over layers and copies.
@@ -120,8 +130,8 @@ struct LayerWork {
 ///    work that it returned has ended, and while it waits after the last at_copy_done of an instant, until it returns
 ///    `none`. Copies issued in it start no earlier than this instant. Only then does the next layer start. For `count`
 ///    of the pieces that it said are alike, `skip_alike(count)` may replace the calls and must have the same effect.
-///    So may `skip_rounds(count)` for rounds, at_copy_done and at_copies_done included. LayerPolicy::copied is not
-///    called for their copies.
+///    So may `skip_rounds(count)` for rounds, and `skip_turns()` for turns, at_copy_done and at_copies_done included.
+///    LayerPolicy::copied is not called for their copies.
 ///  * Several rules may share the streams: weights, KV slots, the blocks that requests swap. A rule hears only of its
 ///    own copies, which may queue behind those of others, and a step computes when every rule is ready.
 ///  * A rule that leaves a step waiting with no copy in flight deadlocks. The executor reports a broken invariant.
@@ -151,6 +161,7 @@ class LayerRule {
   }
   virtual void skip_alike(std::int32_t /*count*/) {}
   virtual void skip_rounds(std::int32_t /*count*/) {}
+  virtual void skip_turns() {}
   virtual void at_layers_end(CopySink& /*sink*/) {}
   /// What the work after the layers of a sub-batch waits for.
   [[nodiscard]] virtual std::optional<Wait> unfinished(std::int32_t /*sub_batch*/) const { return std::nullopt; }

@@ -60,8 +60,8 @@ void CopyObserver::went_round(const CopyRounds& rounds) {
   for (std::int32_t i = 0; i < rounds.count; ++i) {
     copied(rounds.copy, started, ended);
     if (waited < ended) this->waited(rounds.what, waited, ended);
-    ended = ended + rounds.period;
-    started = ended - rounds.each;
+    started = ended;
+    ended = ended + rounds.each;
     waited = ended - rounds.wait;
   }
 }
@@ -108,7 +108,7 @@ inline Duration CopyStream::slowed(Duration transfer) const {
   return slowdown_.none() ? transfer : scale_up(transfer, slowdown_.num, slowdown_.den);
 }
 
-Duration CopyStream::each() const { return in_flight_.launch + slowed(in_flight_.transfer); }
+Duration CopyStream::time_of(const Copy& copy) const { return copy.launch + slowed(copy.transfer); }
 
 void CopyStream::complete_of_run(std::int32_t count, SimTime end) {
   free_since_ = end;
@@ -480,17 +480,14 @@ inline void Executor::compute(const IterationPlan& plan, bool works_in_layers) {
 
 void Executor::go_round(const IterationPlan& plan, const LayerWork& work, SimTime until) {
   CopyStream& copies = copies_[lane(Stream::h2d)];
-  // Nothing else copies, so nothing changes how long the copies take, and nothing else happens.
-  const bool keeps_slowdown = shares_host_link_only() ? !duplexed_ : !others_copy_ && !slowed_ && links_.free_alone();
-  const bool alone = !copies_ended_ && copies.busy() && copies.size() == copies_under_way_;
-  if (!keeps_slowdown || !alone || (work.in_turn ? copies.size() > 1 : copies.run() == 0)) return;
-  const Duration each = copies.each();
-  const Duration time = work.in_turn ? work.time : stretched(work.time);
-  const Duration period = work.in_turn ? each + time : each;
+  const bool alone = !copies_ended_ && copies.run() > 0 && copies.size() == copies_under_way_;
+  if (!alone || !host_copies_alone()) return;
+  const Duration each = copies.time_of(copies.in_flight());
+  const Duration time = stretched(work.time);
   const SimTime first = copies.finish();
-  if (first <= now_ || first > until || each == Duration{} || time > period) return;
-  const std::int32_t most = work.in_turn ? work.alike : std::min(work.alike, copies.run());
-  const auto count = static_cast<std::int32_t>(std::min<std::int64_t>(most, (until - first) / period + 1));
+  if (first <= now_ || first > until || each == Duration{} || time > each) return;
+  const std::int32_t most = std::min(work.alike, copies.run());
+  const auto count = static_cast<std::int32_t>(std::min<std::int64_t>(most, (until - first) / each + 1));
   const std::int32_t others = count - 1;
   const CopyRounds rounds{.copy = copies.in_flight(),
                           .count = count,
@@ -498,9 +495,8 @@ void Executor::go_round(const IterationPlan& plan, const LayerWork& work, SimTim
                           .started = copies.started(),
                           .waited = now_,
                           .ended = first,
-                          .period = period,
                           .each = each,
-                          .wait = period - time};
+                          .wait = each - time};
   waited_[static_cast<std::size_t>(work.wait)] += first - now_ + rounds.wait * others;
   StreamUse& compute = use_of(Stream::compute);
   compute.stall += first - compute_free_ + rounds.wait * others;
@@ -510,20 +506,40 @@ void Executor::go_round(const IterationPlan& plan, const LayerWork& work, SimTim
   StreamUse& use = use_of(Stream::h2d);
   use.busy += first - rounds.started + each * others;
   use.bytes += rounds.copy.bytes * count;
-  now_ = first + period * others;
+  now_ = first + each * others;
   compute_free_ = now_ + time;
-  if (work.in_turn) {
-    use.stall += time * others;
-    issued_[lane(Stream::h2d)] += rounds.copy.bytes * others;
-    copies.complete_last(now_);
-    copies_under_way_ = 0;
-  } else {
-    copies.complete_of_run(count, now_);
-    copies_under_way_ -= count;
-  }
+  copies.complete_of_run(count, now_);
+  copies_under_way_ -= count;
   share_links();
   if (hears_of(Stream::h2d) || hears_of(Stream::compute)) observer_->went_round(rounds);
   plan.rule->skip_rounds(count);
+}
+
+void Executor::take_turns(const IterationPlan& plan, const LayerWork& work, SimTime until) {
+  const LayerTurns& turns = *work.turns;
+  if (!others_copy_) links_.expect(turns.copy);
+  const bool heard = hears_of(Stream::h2d) || hears_of(Stream::compute);
+  if (heard || copies_under_way_ > 0 || copies_ended_ || !host_copies_alone()) return;
+  CopyStream& copies = copies_[lane(Stream::h2d)];
+  const Duration each = copies.time_of(turns.copy);
+  const Duration copying = each * turns.copies;
+  const SimTime end = now_ + copying + turns.time;
+  if (each == Duration{} || end > until) return;
+  waited_[static_cast<std::size_t>(work.wait)] += copying;
+  StreamUse& compute = use_of(Stream::compute);
+  compute.stall += now_ - compute_free_ + copying;
+  compute.busy += turns.time;
+  worked_.all += turns.time;
+  worked_.arithmetic += turns.arithmetic;
+  now_ = end - turns.after_last;
+  compute_free_ = end;
+  StreamUse& use = use_of(Stream::h2d);
+  charge_stall(Stream::h2d, copies.free_since(), now_ - copying);  // before the first copy and between the others
+  use.busy += copying;
+  use.bytes += turns.copy.bytes * turns.copies;
+  issued_[lane(Stream::h2d)] += turns.copy.bytes * turns.copies;
+  copies.free_again(now_);
+  plan.rule->skip_turns();
 }
 
 bool Executor::work_in_layer(const IterationPlan& plan, SimTime until) {
@@ -534,6 +550,11 @@ bool Executor::work_in_layer(const IterationPlan& plan, SimTime until) {
   for (;;) {
     const LayerWork work = plan.rule->work(layer_, sub_batch_, *this);
     share_started();
+    if (work.kind == LayerWork::Kind::turns) {
+      take_turns(plan, work, until);
+      if (now_ < compute_free_) reach(plan.rule, compute_free_, until);
+      continue;
+    }
     if (work.kind == LayerWork::Kind::waits) {
       if (work.alike > 0) {
         const SimTime before = now_;

@@ -99,16 +99,12 @@ class CopyStream {
   [[nodiscard]] std::int64_t size() const { return size_; }
   /// How many of a run follow the copy in flight.
   [[nodiscard]] std::int32_t run() const { return busy() ? in_flight_.alike : 0; }
-  /// How long a copy like the one in flight takes while the slowdown stays.
-  [[nodiscard]] Duration each() const;
+  /// How long such a copy takes while the slowdown stays.
+  [[nodiscard]] Duration time_of(const Copy& copy) const;
   /// Of a run, so many copies have ended, at most run(), the last one at `end`. The slowdown stays.
   void complete_of_run(std::int32_t count, SimTime end);
-  /// The copy in flight, which nothing follows, and others after it have ended, the last one at `end`.
-  void complete_last(SimTime end) {
-    free_since_ = end;
-    finish_ = launched_ = kNever;
-    size_ = 0;
-  }
+  /// While it was free, copies have started and ended, the last one at `end`.
+  void free_again(SimTime end) { free_since_ = end; }
   [[nodiscard]] const Copy& in_flight() const { return in_flight_; }
   /// The copy that transfers at `now`; null: none is in flight, or it launches.
   [[nodiscard]] const Copy* transferring(SimTime now) const { return launched_ <= now ? &in_flight_ : nullptr; }
@@ -196,7 +192,7 @@ class CopyStream {
   bool issued_when_free_ = false;
 };
 
-/// Equal copies that ended one after the other, for each of which the compute stream waited.
+/// Equal copies, each of which started when the one before ended, and for each of which the compute stream waited.
 struct CopyRounds {
   Copy copy{};
   std::int32_t count = 0;
@@ -204,7 +200,6 @@ struct CopyRounds {
   SimTime started{};  // of the first copy
   SimTime waited{};   // since when compute waited for it
   SimTime ended{};    // likewise
-  Duration period{};  // from one end to the next
   Duration each{};    // how long each further copy takes
   Duration wait{};    // how long compute waits for it
 };
@@ -254,8 +249,8 @@ struct RunOutcome {
 /// nanosecond, only the rule is called.
 ///
 /// O(steps + copies) per iteration, those of repeated layers left out, O(copies) where the rule reports quiet layers.
-/// Pieces that are alike count once, as long as no copy ends, and so do rounds. O(sub-batches) without a rule and times
-/// per layer, and with no copy in flight that slows compute down. Allocates only when a queue outgrows its
+/// Pieces that are alike count once, as long as no copy ends, and so do rounds and turns. O(sub-batches) without a rule
+/// and times per layer, and with no copy in flight that slows compute down. Allocates only when a queue outgrows its
 /// buffer, and when pairs stop repeating. Throws InvariantError when a step waits with no copy in flight, and when a
 /// rule issues copies that take no time for ever.
 class Executor final : private CopySink {
@@ -449,8 +444,15 @@ class Executor final : private CopySink {
   bool reach_after(LayerRule* rule, SimTime until);
   bool wait(LayerRule* rule, Wait what, SimTime until);
   void compute(const IterationPlan& plan, bool works_in_layers);
+  /// While nothing else copies, nothing changes how long copies from the host take.
+  [[nodiscard]] bool host_copies_alone() const {
+    return shares_host_link_only() ? !duplexed_ : !others_copy_ && !slowed_ && links_.free_alone();
+  }
   /// Does the rounds of `work`, which waits, that come before anything else and by `until`.
   void go_round(const IterationPlan& plan, const LayerWork& work, SimTime until);
+  /// Does all of `work`, which takes turns, if nothing else happens meanwhile, nobody hears of it, and it ends by
+  /// `until`.
+  void take_turns(const IterationPlan& plan, const LayerWork& work, SimTime until);
   /// Goes on with what the rule computes after the step of a layer; returns whether it has come to its end by `until`.
   bool work_in_layer(const IterationPlan& plan, SimTime until);
   void next_step(const IterationPlan& plan) {

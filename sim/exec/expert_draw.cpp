@@ -299,14 +299,17 @@ bool ExpertDraw::use_all(Layer& layer, Base& base) {
   if (layer.all_used_for == fresh_) return true;
   if (base.shared_for != fresh_) {
     base.shared_for = fresh_;
-    base.shared = !remainder_(base.weights, choice_.top_k * fresh_, fresh_, base.rank_tokens);
+    base.shared = !remainder_(base.weights, choice_.top_k * fresh_, fresh_, parts_);
+    base.rank_tokens.assign(parts_.begin(), parts_.end());
   }
   if (!base.shared) return false;
   const Ranks& rank = ranks(layer);
-  layer.used.resize(rank.size());
-  for (std::size_t e = 0; e < rank.size(); ++e) {
-    layer.used[e] = {static_cast<std::int32_t>(e), base.rank_tokens[rank[e]]};
+  if (layer.used.size() < rank.size()) {
+    layer.used.resize(rank.size());
+    for (std::size_t e = 0; e < rank.size(); ++e) layer.used[e].expert = static_cast<std::int32_t>(e);
   }
+#pragma GCC unroll 4
+  for (std::size_t e = 0; e < rank.size(); ++e) layer.used[e].tokens = base.rank_tokens[rank[e]];
   layer.all_used_for = fresh_;
   return true;
 }
@@ -390,7 +393,9 @@ void ExpertDraw::share_tokens(Layer& layer, const Base& base) {
     weights_[i] = mu * static_cast<double>(kFixedOne) / real(base.d[r]);
   }
   remainder_(weights_, choice_.top_k * tokens(), tokens(), parts_);
-  for (std::size_t i = 0; i < drawn_.size(); ++i) layer.used[i] = {drawn_[i], parts_[i]};
+  for (std::size_t i = 0; i < drawn_.size(); ++i) {
+    layer.used[i] = {drawn_[i], static_cast<std::int32_t>(parts_[i])};
+  }
 }
 
 void ExpertDraw::remember(Layer& layer, const Base& base) {

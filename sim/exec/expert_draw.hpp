@@ -114,7 +114,7 @@ class ExpertDraw final : public ExpertActivation {
     // Where prompts alone use all experts:
     std::int64_t shared_for = -1;             // T_n of the two below
     bool shared = false;                      // in each layer an expert has the tokens of its rank
-    std::vector<std::int64_t> rank_tokens{};  // these
+    std::vector<std::int32_t> rank_tokens{};  // these
   };
   struct Before {
     std::int32_t expert = 0;

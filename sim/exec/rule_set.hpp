@@ -97,6 +97,7 @@ class RuleSet final : public LayerRule {
   }
   void skip_alike(std::int32_t count) override { rules_[at(worker())]->skip_alike(count); }
   void skip_rounds(std::int32_t count) override { rules_[at(worker())]->skip_rounds(count); }
+  void skip_turns() override { rules_[at(worker())]->skip_turns(); }
   void at_layers_end(CopySink& sink) override {
     for (std::int32_t owner = 0; owner < kCopyOwners; ++owner) {
       if (rules_[at(owner)] == nullptr) continue;

@@ -137,8 +137,12 @@ void slim(std::string_view kind, Json& json) {
   if (kind == "run" || kind == "validate") {
     Json& run = kind == "run" ? json : json["run"];
     for (const char* const key : {"definitions", "config", "inputs", "clients", "kinds"}) run.erase(key);
-    keep_localities(run);
-    if (kind == "validate") run.erase("metrics");
+    if (kind == "run") {
+      keep_localities(run);
+    } else {
+      run.erase("instances");
+      run.erase("metrics");
+    }
   } else if (kind == "sweep") {
     json["omitted_points"] = thin(json["points"]);
     for (Json& point : json["points"]) {

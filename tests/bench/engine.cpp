@@ -203,13 +203,16 @@ void neo(benchmark::State& state, const std::string& policy) {
 BENCHMARK_CAPTURE(neo, pipelined, "neo")->Unit(benchmark::kMillisecond);
 BENCHMARK_CAPTURE(neo, fastdecode, "fastdecode")->Unit(benchmark::kMillisecond);
 
-/// 58 layers of 256 experts, one request after the other: iterations of one token that decodes, or of a prompt of 512.
+/// 58 layers of 256 experts, one request after the other: iterations of one token that decodes, or of a prompt, whose
+/// length is within 10% of 512 and 128, or anything from 6 to 1,018. A prompt of some 460 tokens uses all experts.
 void experts(benchmark::State& state, const std::string& policy) {
   const bool decodes = state.range(0) == 1;
+  const std::int64_t prompt = state.range(1);
   measure(state, [&] {
     return run_once({"policy=" + policy, "model=deepseek-v3", "hardware=hgx-b200-8", "workload.trace=uniform",
                      "workload.arrival=all-at-once", "workload.concurrency=1",
-                     fmt::format("workload.input_tokens={}", decodes ? 16 : 512),
+                     prompt < 0 ? std::string("workload.input_tokens=uniform(512,0.99)")
+                                : fmt::format("workload.input_tokens={}", prompt),
                      fmt::format("workload.output_tokens={}", decodes ? 1000 : 1),
                      fmt::format("workload.requests={}", decodes ? 20 : 2000)});
   });
@@ -362,9 +365,11 @@ int main(int argc, char** argv) {
         ->Unit(benchmark::kMillisecond);
     if (info->places_experts) {
       benchmark::RegisterBenchmark(("experts/" + info->name).c_str(), spillway::cli::experts, info->name)
-          ->ArgName("decode")
-          ->Arg(1)
-          ->Arg(0)
+          ->ArgNames({"decode", "prompt"})
+          ->Args({1, 16})
+          ->Args({0, 512})
+          ->Args({0, 128})
+          ->Args({0, -1})
           ->Unit(benchmark::kMillisecond);
     }
     if (info->layout) continue;  // its KV is not the cache's alone

@@ -334,6 +334,24 @@ TEST_F(LocalityOfInstances, WithDifferentOnes) {
                     "each: "));
 }
 
+// With a timeline, each copy and each piece of work is executed by itself, and otherwise many at once: nothing else
+// changes.
+TEST_F(Experts, TimelineChangesNothingElse) {
+  for (const char* const policy :
+       {"llama-cpp-moe", "ktransformers", "fiddler", "mixtral-offloading", "moe-infinity", "expert-cache"}) {
+    const std::vector<std::string> settings{"workload.requests=8",       "workload.concurrency=2",
+                                            "workload.trace=uniform",    "workload.input_tokens=800",
+                                            "workload.output_tokens=20", "engine.gpu_memory_utilization=0.5",
+                                            "--fixed-locality",          "policy.pageable=0.5"};
+    std::vector<std::string> own = settings;
+    if (std::string(policy) != "fiddler") own.pop_back();
+    const json alone = run(own, policy);
+    own.insert(own.end(), {"--timeline", file("t.json")});
+    EXPECT_EQ(run(own, policy), alone) << policy;
+    EXPECT_TRUE(std::string(policy) != "fiddler" || alone["metrics"]["expert_load_fraction"]["value"] > 0.1);
+  }
+}
+
 // A search has no key that changes the locality of each instance.
 TEST_F(LocalityOfInstances, IsNotSearchedAgain) {
   test::write_text(file("two.json"), R"({"hardware": "hgx-h100-8", "model": "qwen3-30b-a3b",

@@ -336,7 +336,7 @@ TEST_F(Report, Page_NamesTheLocalityOfExperts) {
     arguments.insert(arguments.end(), small.begin(), small.end());
     return page_and_json(std::move(arguments));
   };
-  const std::string caption = "The locality that was assumed, and half and twice of it, at most 1.";
+  const std::string caption = "The locality that was assumed, and half and twice of it, at most 1";
   const auto shown = [](const json& number) {
     const auto value = number.get<double>();
     return value >= 100.0 ? fmt::format("{:.1f}", value) : fmt::format("{:.4g}", value);
@@ -393,7 +393,21 @@ TEST_F(Report, Page_NamesTheLocalityOfExperts) {
   EXPECT_EQ(cells_of(kinds_page, caption),
             expected(kinds["setup"]["policy"], {"a 0.3 (given), b 0.6 (given)", "half of each", "twice of each"},
                      kinds["metrics"], kinds["other_localities"]));
-  // A policy that places no experts has no such table.
+  // At the capacity of each configuration.
+  const auto [advice_page, advice] =
+      page_and_json({"advise", "model=qwen3-30b-a3b", "hardware=hgx-h100-8", "policy=expert-cache", "policy.slots=32",
+                     "workload.requests=60", "workload.input_tokens=50", "workload.output_tokens=12", "--quick",
+                     "--slo", "p99_ttft_ms<2000"});
+  const json& best = advice["configurations"][0];
+  EXPECT_EQ(cells_of(advice_page, caption + ": of one replica, at the rate that it sustains."),
+            expected("this configuration", {"0.4 (default)", "0.2", "0.8"}, best["metrics"], best["other_localities"]));
+  // Without half and twice, the page of a run names what was assumed, and no page has such a table.
+  const auto [fixed_page, fixed] = with_small({"run", "policy.slots=32", "--fixed-locality"});
+  EXPECT_THAT(fixed_page, HasSubstr("<dt>Locality</dt><dd>0.4 (default)</dd>"));
+  EXPECT_THAT(fixed_page, Not(HasSubstr("Locality of experts")));
+  const auto [axis_page, axis] = with_small({"sweep", "policy.slots=16", "experts.locality=0.2,0.4"});
+  EXPECT_THAT(axis_page, Not(HasSubstr("Locality of experts")));
+  // Nor has that of a policy that places no experts.
   const auto [dense_page, dense] = page_and_json({"run", "workload.requests=3"});
   EXPECT_THAT(dense_page, Not(HasSubstr("Locality of experts")));
 }

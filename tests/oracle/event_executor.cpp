@@ -222,7 +222,8 @@ class EventExecutor final : private CopySink {
 
   // A step of a layer, or a piece of work in it, has ended, or copies have: the rule says what comes next.
   void work() {
-    const LayerWork next = rule_->work(layer_, sub_batch_, *this);
+    LayerWork next = rule_->work(layer_, sub_batch_, *this);
+    if (next.kind == LayerWork::Kind::turns) next = rule_->work(layer_, sub_batch_, *this);  // one by one
     if (next.kind == LayerWork::Kind::waits) return;
     waits_in_layer_ = false;
     if (next.kind == LayerWork::Kind::none) {

@@ -247,6 +247,7 @@ class NaiveLinks final : private CopySink {
       issuer_ = streamer;
       const LayerWork work = rule->work(k, s, *this);
       if (work.kind == LayerWork::Kind::none) return t;
+      if (work.kind == LayerWork::Kind::turns) continue;  // one by one
       const std::int64_t ended = ended_;
       if (work.kind == LayerWork::Kind::computes) {
         worked_ += work.time;

@@ -288,13 +288,13 @@ class PlainDraw final : public ExpertActivation {
     for (const std::size_t e : active) {
       exact.push_back(mu[e] / d[e] * static_cast<double>(total) / sum);
       const auto whole = std::clamp(static_cast<std::int64_t>(std::floor(exact.back())), std::int64_t{1}, tokens);
-      used.push_back({static_cast<std::int32_t>(e), whole});
+      used.push_back({static_cast<std::int32_t>(e), static_cast<std::int32_t>(whole)});
       left -= whole;
     }
     // One at a time: to the one that lacks most, or from the one that has most too much.
     std::vector<bool> moved(used.size(), false);
     while (left != 0) {
-      const std::int64_t by = left > 0 ? 1 : -1;
+      const std::int32_t by = left > 0 ? 1 : -1;
       std::ptrdiff_t best = -1;
       for (std::ptrdiff_t i = 0; i < std::ssize(used); ++i) {
         const auto at = static_cast<std::size_t>(i);

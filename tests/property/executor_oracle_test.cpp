@@ -352,7 +352,8 @@ class Chaos final : public RandomRule {
 };
 
 /// Works in its layers: groups of equal pieces. Each group may wait for copies, and issues some. Or each piece waits
-/// for one copy of a run, or for one that was issued after the piece before.
+/// for one copy of a run, or they take turns with copies; then other pieces may come before the first copy and after
+/// the last piece.
 class Pieces final : public RandomRule {
  public:
   Pieces(std::uint64_t seed, std::int64_t scale) : RandomRule(seed, scale), longest_(scale) {}
@@ -364,6 +365,10 @@ class Pieces final : public RandomRule {
   [[nodiscard]] bool ready(std::int32_t, std::int32_t) const override { return true; }
   [[nodiscard]] bool works_in_layers() const override { return true; }
   [[nodiscard]] LayerWork work(std::int32_t layer, std::int32_t, CopySink& sink) override {
+    if (before_ > 0 || (left_ == 0 && after_ > 0)) {
+      --(before_ > 0 ? before_ : after_);
+      return {.kind = LayerWork::Kind::computes, .time = other_time_};
+    }
     if (left_ == 0) {
       if (groups_ == 0) return {};
       if (in_flight_ > most_in_flight_) return {.kind = LayerWork::Kind::waits};
@@ -378,9 +383,10 @@ class Pieces final : public RandomRule {
       if (random_.chance(50)) {
         each_ = make(Stream::h2d, layer);
         each_.tag = kRun;
-        if (!in_turn_) each_.alike = static_cast<std::int16_t>(left_ - 1);
         awaited_ = left_;
         if (random_.chance(70)) each_.transfer += time_;  // longer than a piece, so that the pieces wait
+        if (in_turn_) return take_turns();
+        each_.alike = static_cast<std::int16_t>(left_ - 1);
         sink.issue(each_);
         if (random_.chance(60)) issue(layer, sink);
       }
@@ -393,8 +399,7 @@ class Pieces final : public RandomRule {
       return {.kind = LayerWork::Kind::waits,
               .time = time_,
               .arithmetic = arithmetic_,
-              .alike = std::min(left_, most_alike_),
-              .in_turn = in_turn_};
+              .alike = in_turn_ ? 0 : std::min(left_, most_alike_)};
     }
     --left_;
     is_due_ = in_turn_ && awaited_ > 0;
@@ -408,11 +413,29 @@ class Pieces final : public RandomRule {
   void skip_rounds(std::int32_t count) override {
     left_ -= count;
     awaited_ -= count;
-    is_due_ = in_turn_ && awaited_ > 0;
+  }
+  void skip_turns() override {
+    left_ = awaited_ = before_ = after_ = 0;
+    is_due_ = false;
   }
   static constexpr std::int32_t kRun = -1;
+  /// Of the last turns: pieces before the first copy, and after the last piece that waits for one.
+  static inline std::array<std::int32_t, 2> others{};
 
  private:
+  LayerWork take_turns() {
+    others = {random_.small(0, 2), random_.small(0, 2)};
+    before_ = others[0];
+    after_ = others[1];
+    other_time_ = Duration(random_.in(0, longest_));
+    is_due_ = true;
+    turns_ = {.copy = each_,
+              .copies = left_,
+              .time = time_ * left_ + other_time_ * (before_ + after_),
+              .arithmetic = arithmetic_ ? time_ * left_ : Duration{},
+              .after_last = time_ + other_time_ * after_};
+    return {.kind = LayerWork::Kind::turns, .turns = &turns_};
+  }
   void issue(std::int32_t layer, CopySink& sink) {
     for (; random_.chance(40); ++in_flight_) sink.issue(anywhere(layer));
   }
@@ -430,6 +453,10 @@ class Pieces final : public RandomRule {
   std::int32_t awaited_ = 0;
   bool in_turn_ = false;
   bool is_due_ = false;
+  LayerTurns turns_{};
+  std::int32_t before_ = 0;
+  std::int32_t after_ = 0;
+  Duration other_time_{};
 };
 
 /// Some sub-batches attend on the CPU. Beside them blocks of requests may move, and weights may work in layers.
@@ -472,6 +499,7 @@ class Attention final : public RandomRule {
   }
   void skip_alike(std::int32_t count) override { set_.skip_alike(count); }
   void skip_rounds(std::int32_t count) override { set_.skip_rounds(count); }
+  void skip_turns() override { set_.skip_turns(); }
 
  private:
   void begin() {
@@ -638,8 +666,10 @@ class Recorder final : public LayerRule {
   [[nodiscard]] bool works_in_layers() const override { return rule_->works_in_layers(); }
   [[nodiscard]] LayerWork work(std::int32_t layer, std::int32_t sub_batch, CopySink& sink) override {
     const LayerWork work = rule_->work(layer, sub_batch, sink);
-    if (work.kind != LayerWork::Kind::waits) calls.push_back({-4, work.kind == LayerWork::Kind::none ? 1 : 0});
-    in_turn_ = work.in_turn;
+    if (work.kind == LayerWork::Kind::turns) copies_ = work.turns->copies;
+    if (work.kind == LayerWork::Kind::none || work.kind == LayerWork::Kind::computes) {
+      calls.push_back({-4, work.kind == LayerWork::Kind::none ? 1 : 0});
+    }
     return work;
   }
   void skip_alike(std::int32_t count) override {
@@ -648,23 +678,35 @@ class Recorder final : public LayerRule {
     rule_->skip_alike(count);
   }
   void skip_rounds(std::int32_t count) override {
-    for (std::int32_t i = 0; i < count; ++i) {
-      for (const Call& call : {Call{-1, Pieces::kRun}, Call{-2, 0}, Call{-4, 0}}) calls.push_back(call);
-    }
-    ++rounds[in_turn_ ? 1 : 0];
+    add_rounds(count);
+    ++rounds[0];
     rule_->skip_rounds(count);
+  }
+  void skip_turns() override {
+    const auto [before, after] = Pieces::others;
+    calls.insert(calls.end(), static_cast<std::size_t>(before), {-4, 0});
+    add_rounds(copies_);
+    calls.insert(calls.end(), static_cast<std::size_t>(after), {-4, 0});
+    ++rounds[1];
+    rule_->skip_turns();
   }
   [[nodiscard]] LayerRule* get() { return rule_ ? this : nullptr; }
   std::vector<Call> calls{};
   int skips = 0;                // of equal pieces
   int repeated = 0;             // ends of copies that the executor told while pairs repeated
-  std::array<int, 2> rounds{};  // of runs, and in turn
+  std::array<int, 2> rounds{};  // of runs, and turns
 
  private:
+  void add_rounds(std::int32_t count) {
+    for (std::int32_t i = 0; i < count; ++i) {
+      for (const Call& call : {Call{-1, Pieces::kRun}, Call{-2, 0}, Call{-4, 0}}) calls.push_back(call);
+    }
+  }
+
   std::unique_ptr<LayerRule> rule_;
   bool recurs_;
   const CopySink* executor_ = nullptr;  // the sink of all calls but those made while pairs repeat
-  bool in_turn_ = false;
+  std::int32_t copies_ = 0;             // of the last turns
 };
 
 /// What an observer hears of. A wait may be told in parts.
@@ -741,7 +783,7 @@ Trace run_executor(const Case& c, int cut_percent, bool recurs = false, bool eac
   }
   const CopySharing& sharing = c.around.links.sharing;
   Trace trace;
-  // Who hears of each copy gets no layers that repeat the one before.
+  // Who hears of each copy gets no layers that repeat the one before, and no turns at once.
   Executor executor(CopyLinks(sharing, route, totals), sharing.compute, recurs ? nullptr : &trace.heard,
                     c.around.others_copy);
   auto change = c.changes.begin();
@@ -814,7 +856,8 @@ TEST_P(ExecutorOracle, RandomPipelines_AgreeToTheNanosecond) {
     const Trace uncut = run_executor(c, 0);
     expect_same(uncut, expected, name);
     together += uncut.skips > 0 ? 1 : 0;
-    for (std::size_t kind = 0; kind < rounds.size(); ++kind) rounds[kind] += uncut.rounds[kind] > 0 ? 1 : 0;
+    rounds[0] += uncut.rounds[0] > 0 ? 1 : 0;
+    EXPECT_EQ(uncut.rounds[1], 0) << name;
     expect_same(run_executor(c, 90), expected, name + ", cut");
     if (c.family == Family::pairs) {
       const Trace one_by_one = run_executor(c, 0, /*recurs=*/false, /*each=*/true);
@@ -828,6 +871,14 @@ TEST_P(ExecutorOracle, RandomPipelines_AgreeToTheNanosecond) {
       EXPECT_EQ(cut.heard.copies, one_by_one.heard.copies) << name;
       EXPECT_EQ(cut.waited, one_by_one.waited) << name;
       pairs += uncut.repeated > 2 ? 1 : 0;
+    }
+    if (c.family == Family::pieces) {
+      const Trace unheard = run_executor(c, 0, /*recurs=*/true);
+      expect_same(unheard, expected, name + ", unheard");
+      EXPECT_EQ(unheard.waited, uncut.waited) << name;
+      EXPECT_EQ(unheard.issued, uncut.issued) << name;
+      expect_same(run_executor(c, 30, /*recurs=*/true), expected, name + ", unheard, cut");
+      rounds[1] += unheard.rounds[1] > 0 ? 1 : 0;
     }
     if (c.family == Family::attention) {
       const Trace repeated = run_executor(c, 0, /*recurs=*/true);

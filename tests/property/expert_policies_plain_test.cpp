@@ -128,7 +128,7 @@ class RandomRouters {
     if (!model_.kinds.empty()) step.shares = shares();
     for (std::vector<std::int32_t>& preferred : preferred_) {
       if (random_.one_in(4)) random_.shuffle(preferred);
-      std::vector<std::int64_t> tokens(preferred.size());
+      std::vector<std::int32_t> tokens(preferred.size());
       for (std::int64_t token = 0; token < step.tokens(); ++token) {
         for (const std::int32_t expert : few(preferred, model_.top_k)) ++tokens[static_cast<std::size_t>(expert)];
       }

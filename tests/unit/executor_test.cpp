@@ -1098,10 +1098,10 @@ TEST(ExecutorWork, PiecesThatAreAlike_AreExecutedTogether) {
   }
 }
 
-/// Four copies, each followed by a piece of work that waits for it.
+/// A run of four copies, each followed by a piece of work that waits for it.
 class FourRounds final : public LayerRule {
  public:
-  FourRounds(bool in_turn, bool says_so) : in_turn_(in_turn), says_so_(says_so) {}
+  explicit FourRounds(bool says_so) : says_so_(says_so) {}
   void at_layer_start(std::int32_t, std::int32_t, CopySink&) override {}
   void at_copy_done(const Copy&, CopySink&) override { ++arrived_; }
   [[nodiscard]] bool ready(std::int32_t, std::int32_t) const override { return true; }
@@ -1109,13 +1109,12 @@ class FourRounds final : public LayerRule {
   [[nodiscard]] LayerWork work(std::int32_t, std::int32_t, CopySink& sink) override {
     ++asked_;
     if (done_ == 4) return {};
-    if (issued_ == done_) {
-      Copy next = copy(Stream::h2d, 0, 8, 2);
-      if (!in_turn_) next.alike = 3;
-      issued_ += 1 + next.alike;
-      sink.issue(next);
+    if (asked_ == 1) {
+      Copy run = copy(Stream::h2d, 0, 8, 2);
+      run.alike = 3;
+      sink.issue(run);
     }
-    LayerWork work{.kind = LayerWork::Kind::waits, .time = ns(3), .arithmetic = true, .in_turn = in_turn_};
+    LayerWork work{.kind = LayerWork::Kind::waits, .time = ns(3), .arithmetic = true};
     if (arrived_ == done_) {
       if (says_so_) work.alike = 4 - done_;
       return work;
@@ -1124,18 +1123,50 @@ class FourRounds final : public LayerRule {
     work.kind = LayerWork::Kind::computes;
     return work;
   }
-  void skip_rounds(std::int32_t count) override {
-    arrived_ = done_ += count;
-    if (in_turn_) issued_ = done_;
-  }
+  void skip_rounds(std::int32_t count) override { arrived_ = done_ += count; }
   [[nodiscard]] std::int64_t asked() const { return asked_; }
 
  private:
-  bool in_turn_;
+  bool says_so_;
+  std::int32_t arrived_ = 0;
+  std::int32_t done_ = 0;
+  std::int64_t asked_ = 0;
+};
+
+/// A piece of 4; then four times a copy and a piece of 3, bound by arithmetic, that waits for it; then a piece of 5.
+class FourTurns final : public LayerRule {
+ public:
+  explicit FourTurns(bool says_so) : says_so_(says_so) {}
+  void at_layer_start(std::int32_t, std::int32_t, CopySink&) override {}
+  void at_copy_done(const Copy&, CopySink&) override { ++arrived_; }
+  [[nodiscard]] bool ready(std::int32_t, std::int32_t) const override { return true; }
+  [[nodiscard]] bool works_in_layers() const override { return true; }
+  [[nodiscard]] LayerWork work(std::int32_t, std::int32_t, CopySink& sink) override {
+    ++asked_;
+    if (asked_ == 1 && says_so_) return {.kind = LayerWork::Kind::turns, .turns = &turns_};
+    if (piece_ == 6) return {};
+    const bool waits = 1 <= piece_ && piece_ <= 4;
+    if (waits && arrived_ < piece_) {
+      if (issued_ < piece_) {
+        ++issued_;
+        sink.issue(turns_.copy);
+      }
+      return {.kind = LayerWork::Kind::waits};
+    }
+    const Duration time = piece_ == 0 ? ns(4) : waits ? ns(3) : ns(5);
+    ++piece_;
+    return {.kind = LayerWork::Kind::computes, .time = time, .arithmetic = waits};
+  }
+  void skip_turns() override { piece_ = 6; }
+  [[nodiscard]] std::int64_t asked() const { return asked_; }
+
+ private:
+  const LayerTurns turns_{
+      .copy = copy(Stream::h2d, 0, 8, 2), .copies = 4, .time = ns(21), .arithmetic = ns(12), .after_last = ns(8)};
   bool says_so_;
   std::int32_t issued_ = 0;
   std::int32_t arrived_ = 0;
-  std::int32_t done_ = 0;
+  std::int32_t piece_ = 0;
   std::int64_t asked_ = 0;
 };
 
@@ -1242,7 +1273,7 @@ TEST(ExecutorPairs, CopyThatMovesNothing_IsNoPartOfAnother) {
 TEST(ExecutorWork, RoundsOfARun_AreExecutedTogether) {
   const std::vector<SubBatchTimes> times{{.gpu = LayerTimes(ns(10))}};
   for (const bool says_so : {false, true}) {
-    FourRounds rule(false, says_so);
+    FourRounds rule(says_so);
     Intervals intervals;
     Executor executor({.compute = {3, 2}}, &intervals);
     const IterationPlan plan{1, times, &rule};
@@ -1262,32 +1293,47 @@ TEST(ExecutorWork, RoundsOfARun_AreExecutedTogether) {
   }
 }
 
-// The same copies in turn: 10 to 20, the piece beside no copy to 23, the next copy to 33, and so on: 36, 46, 49,
-// 59, 62. The link is idle for 10 at first and for 3 before each further copy. Cut at 33, the second copy has ended.
-TEST(ExecutorWork, RoundsInTurn_AreExecutedTogether) {
+// The layer takes 10 and the first piece 4. Each copy takes 10, beside no piece: 14 to 24, 27 to 37, 40 to 50 and 53 to
+// 63. The last pieces end at 66 and 71. What starts beside a copy would take 3/2 of its time: none does. The link is
+// idle for 14 at first, and for 3 before each further copy. One by one, the rule is asked for the first piece, twice
+// for each of the four, for the last one, and at the end. Who hears of copies gets them one by one, and so does a run
+// that is cut before the end of the last piece.
+TEST(ExecutorWork, Turns_AreExecutedTogether) {
   const std::vector<SubBatchTimes> times{{.gpu = LayerTimes(ns(10))}};
   for (const bool says_so : {false, true}) {
-    for (const bool cut : {false, true}) {
-      FourRounds rule(true, says_so);
-      Intervals intervals;
-      Executor executor({.compute = {3, 2}}, &intervals);
-      const IterationPlan plan{1, times, &rule};
-      executor.begin(plan, at(0));
-      if (cut) {
-        EXPECT_FALSE(executor.run(plan, at(33)).finished);
-        EXPECT_EQ(executor.use(Stream::h2d).busy, ns(20));
-        EXPECT_EQ(executor.waited()[static_cast<std::size_t>(Wait::layers)], ns(20));
+    for (const bool heard : {false, true}) {
+      for (const std::int64_t cut : {0, 37, 70, 71}) {
+        FourTurns rule(says_so);
+        Intervals intervals;
+        Executor executor({.compute = {3, 2}}, heard ? &intervals : nullptr);
+        const IterationPlan plan{1, times, &rule};
+        executor.begin(plan, at(0));
+        if (cut > 0) {
+          EXPECT_EQ(executor.run(plan, at(cut)).finished, cut == 71);
+        }
+        if (cut == 37) {
+          EXPECT_EQ(executor.use(Stream::h2d).busy, ns(20));
+          EXPECT_EQ(executor.waited()[static_cast<std::size_t>(Wait::layers)], ns(20));
+        }
+        if (cut != 71) {
+          EXPECT_EQ(executor.run(plan, kNever).time, at(71));
+        }
+        EXPECT_EQ(executor.now(), at(71));
+        EXPECT_EQ(executor.use(Stream::compute), (StreamUse{ns(31), ns(40), Bytes(0)}));
+        EXPECT_EQ(executor.use(Stream::h2d), (StreamUse{ns(40), ns(23), Bytes(40)}));
+        EXPECT_EQ(executor.issued(Stream::h2d), Bytes(40));
+        EXPECT_EQ(executor.pending_copies(Stream::h2d), 0U);
+        EXPECT_EQ(executor.waited()[static_cast<std::size_t>(Wait::layers)], ns(40));
+        EXPECT_EQ(executor.worked_in_layers().all, ns(21));
+        EXPECT_EQ(executor.worked_in_layers().arithmetic, ns(12));
+        const bool at_once = says_so && !heard && (cut == 0 || cut == 71);
+        EXPECT_EQ(rule.asked(), at_once ? 2 : says_so ? 12 : 11);
+        if (!heard) continue;
+        const std::vector<Intervals::Interval> copies{
+            {at(14), at(24)}, {at(27), at(37)}, {at(40), at(50)}, {at(53), at(63)}};
+        EXPECT_EQ(intervals.copies, copies);
+        EXPECT_EQ(intervals.waits, copies);
       }
-      EXPECT_EQ(executor.run(plan, kNever).time, at(62));
-      EXPECT_EQ(executor.use(Stream::compute), (StreamUse{ns(22), ns(40), Bytes(0)}));
-      EXPECT_EQ(executor.use(Stream::h2d), (StreamUse{ns(40), ns(19), Bytes(40)}));
-      EXPECT_EQ(executor.issued(Stream::h2d), Bytes(40));
-      const std::vector<Intervals::Interval> copies{
-          {at(10), at(20)}, {at(23), at(33)}, {at(36), at(46)}, {at(49), at(59)}};
-      EXPECT_EQ(intervals.copies, copies);
-      EXPECT_EQ(intervals.waits, copies);
-      if (cut) continue;
-      EXPECT_EQ(rule.asked(), says_so ? 2 : 9);
     }
   }
 }

@@ -24,15 +24,19 @@ class ExpertModel final : public ExecutionModel {
       : layers_(layers), layer_(layer), bandwidth_(bandwidth), launch_(launch) {}
   [[nodiscard]] std::int32_t layers() const override { return layers_; }
   [[nodiscard]] IterationTime iteration(const BatchShape&) const override { return {.layer = layer_}; }
-  [[nodiscard]] CopyTime copy(Stream, std::int64_t copies, Bytes bytes, CopyMechanism) const override {
+  [[nodiscard]] CopyTime copy(Stream stream, std::int64_t copies, Bytes bytes, CopyMechanism) const override {
+    asked_[static_cast<std::size_t>(stream)] += copies;
     return {launch_ * copies, round_seconds(static_cast<double>(bytes.count()) / bandwidth_)};
   }
+  /// Copies that it was asked for so far.
+  [[nodiscard]] std::int64_t asked(Stream stream) const { return asked_[static_cast<std::size_t>(stream)]; }
 
  private:
   std::int32_t layers_;
   Duration layer_;
   double bandwidth_;
   Duration launch_;
+  mutable std::array<std::int64_t, kStreams> asked_{};
 };
 
 /// Routers whose choices a test states.
@@ -133,6 +137,8 @@ class ExpertBench {
   [[nodiscard]] const Layout& layout() const { return layout_; }
   [[nodiscard]] Figures figures() const { return layers_->figures(); }
   [[nodiscard]] Bytes copied(Stream stream) const { return executor_.use(stream).bytes; }
+  /// Time in which the stream was idle before work that it started.
+  [[nodiscard]] Duration idle(Stream stream) const { return executor_.use(stream).stall; }
 
   ScriptedRouters routers;
   std::vector<Duration> layer_times{};  // empty: all as the model says
@@ -141,6 +147,7 @@ class ExpertBench {
   class Observer final : public CopyObserver {
    public:
     explicit Observer(ExpertBench& bench) : bench_(bench) {}
+    [[nodiscard]] bool hears_of(Stream stream) const override { return stream == Stream::cpu; }  // as policies do
     void copied(const Copy& copy, SimTime started, SimTime ended) override {
       bench_.layers_->copied(copy, started, ended);
     }

@@ -31,7 +31,7 @@ TEST(Fiddler, PublishedConstantsGiveATieToTheGpu) {
 // tokens take the CPU 20, less than 23.020; 5 take it 25.
 TEST(Fiddler, CopiesAnExpertWhenTheCpuWouldTakeLonger) {
   const ExpertModel times = model(1, 0.0, 22.020);
-  const auto run = [&](std::int64_t tokens, bool overlap) {
+  const auto run = [&](std::int32_t tokens, bool overlap) {
     ExpertBench bench(
         "fiddler", times, small(1, 2, 1, 1.0, 5.0),
         with({{"policy.gpu_experts", std::int64_t{0}}, {"policy.pageable", 1.0}, {"policy.overlap", overlap}}));
@@ -52,6 +52,52 @@ TEST(Fiddler, ATieOfTheProfileGoesToTheCpu) {
   bench.routers.used = {{{0, 2}}};
   bench.iterate();
   EXPECT_EQ(bench.figures().at("expert_cpu_fraction"), 1.0);
+}
+
+// A layer of 5, then experts 0 to 3 with 50 tokens, for which the CPU would take 500: 1 and 3 are on the GPU and take
+// 2, 0 and 2 are loaded for 4. Expert 0 4-6, 1 6-8, 2 8-12 and 12-14, 3 14-16 after the layer: 21. The link is idle for
+// 5 at first and for 4 between the loads.
+TEST(Fiddler, LoadsAndComputesInTurn) {
+  const ExpertModel times = model(1, 5.0, 4.0);
+  ExpertBench bench("fiddler", times, small(1, 4, 4, 2.0, 10.0),
+                    with({{"policy.gpu_experts", std::int64_t{2}}, {"policy.pageable", 1.0}}), {{1, 3, 0, 2}});
+  bench.routers.used = {{{0, 50}, {1, 50}, {2, 50}, {3, 50}}};
+  EXPECT_NEAR(units(bench.iterate()), 21.0, 0.01);
+  EXPECT_NEAR(units(bench.idle(Stream::h2d)), 5.0 + 4.0, 0.01);
+  EXPECT_NEAR(units(bench.idle(Stream::compute)), 8.0, 0.01);
+  EXPECT_EQ(bench.copied(Stream::h2d), Bytes(2000));
+  EXPECT_EQ(bench.figures().at("expert_load_fraction"), 0.5);
+}
+
+// 20 experts that are there take the time of their weights, 1, for up to 4 tokens. Expert 13 has 12 tokens and takes 3,
+// expert 15 has 8 and takes 2, 19 has 5 and takes 1.25.
+TEST(ExpertLayers, FewOfManyTakeLongerThanTheirWeights) {
+  Deployment deployment = small(1, 20, 20, 1.0, 1.0);
+  deployment.experts->gpu_flops = 2.0 * 4.0 / kUnit;  // 2 for each token, as the expert has one parameter
+  const ExpertModel times = model(1, 0.0, 1.0);
+  ExpertBench bench("mixtral-offloading", times, deployment, {{"policy.slots", std::int64_t{20}}});
+  std::vector<ExpertUse> used(20);
+  for (std::int32_t e = 0; e < 20; ++e) {
+    used[static_cast<std::size_t>(e)] = {e, e == 13 ? 12 : e == 15 ? 8 : e == 19 ? 5 : 4 - e % 4};
+  }
+  bench.routers.used = {used};
+  EXPECT_NEAR(units(bench.iterate()), 17.0 + 3.0 + 2.0 + 1.25, 0.01);
+}
+
+// Each of two layers loads three experts of three matrices, or of one copy each: the model, which says how far its
+// measurements were left, is asked for all of them, although they are executed together.
+TEST(ExpertLayers, AskTheModelForEveryLoad) {
+  const auto asked = [](const std::string& policy, const Overrides& overrides) {
+    const ExpertModel times = model(2, 0.0, 1.0);
+    ExpertBench bench(policy, times, small(2, 6, 3, 1.0, 50.0), overrides);
+    bench.routers.used.assign(2, {{0, 1}, {2, 1}, {4, 1}});
+    const std::int64_t before = times.asked(Stream::h2d);
+    bench.iterate();
+    EXPECT_EQ(bench.copied(Stream::h2d), Bytes(6000)) << policy;
+    return times.asked(Stream::h2d) - before;
+  };
+  EXPECT_EQ(asked("fiddler", with({{"policy.gpu_experts", std::int64_t{0}}, {"policy.pageable", 1.0}})), 18);
+  EXPECT_EQ(asked("mixtral-offloading", {{"policy.slots", std::int64_t{1}}, {"policy.prefetch", std::int64_t{0}}}), 6);
 }
 
 // Test 10: 3 layers of attention 2; an expert on the GPU takes 1, four on the CPU 4. Without deferral 3 (2 + 4) = 18.

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <deque>
 #include <vector>
 
@@ -76,12 +77,45 @@ TEST(ExpertSlots, AgreeWithAList) {
         }
       }
       for (const std::int32_t e : all) {
-        ASSERT_EQ(slots.holds(e), std::ranges::find(list, e) != list.end()) << "case " << c;
+        const bool held_now = std::ranges::find(list, e) != list.end();
+        ASSERT_EQ(slots.holds(e), held_now) << "case " << c;
+        ASSERT_EQ((slots.held()[0] >> e & 1U) == 1U, held_now) << "case " << c;
       }
     }
   }
   EXPECT_GT(many, 10'000);
   EXPECT_GT(fills, 300);
+}
+
+// Against a look at each expert. Of 63 to 130 experts, runs are of 1 to 150, so that some end with a word of 64 bits,
+// and some go on over two of them.
+TEST(SplitUses, OfAllExperts_AreWholeRuns) {
+  RandomStream random(12, 0, "split-uses");
+  const auto below = [&](std::int32_t end) { return static_cast<std::int32_t>(random.uniform() * end); };
+  SplitUses split;
+  int words = 0;  // that are full
+  for (int c = 0; c < 3000; ++c) {
+    const std::int32_t experts = std::vector<std::int32_t>{1, 63, 64, 65, 128, 130}[static_cast<std::size_t>(below(6))];
+    const std::int32_t longest = std::vector<std::int32_t>{1, 5, 150}[static_cast<std::size_t>(below(3))];
+    std::vector<std::uint64_t> held(static_cast<std::size_t>(experts) / 64 + 1);
+    std::vector<ExpertUse> used;
+    std::vector<ExpertUse> resident;
+    std::vector<ExpertUse> missing;
+    bool is_held = below(2) == 0;
+    for (std::int32_t left = 1 + below(longest), e = 0; e < experts; ++e) {
+      used.push_back({e, 1 + below(9)});
+      (is_held ? resident : missing).push_back(used.back());
+      if (is_held) held[static_cast<std::size_t>(e) / 64] |= std::uint64_t{1} << (e % 64);
+      if (--left > 0) continue;
+      left = 1 + below(longest);
+      is_held = !is_held;
+    }
+    split.split_all(used, held);
+    ASSERT_TRUE(std::ranges::equal(split.resident, resident)) << "case " << c;
+    ASSERT_TRUE(std::ranges::equal(split.missing, missing)) << "case " << c;
+    words += std::ranges::find(held, ~std::uint64_t{0}) != held.end() ? 1 : 0;
+  }
+  EXPECT_GT(words, 100);
 }
 
 }  // namespace

@@ -160,6 +160,7 @@ TEST(RunCharts, Curves_AreThePercentilesOfTheRun) {
                                             std::pair(99.9, 4.0), std::pair(100.0, 5.0)));
   remove_percentiles(more, metrics);
   std::vector<std::string> left;
+  left.reserve(metrics.size());
   for (const Metric& one : metrics) left.push_back(one.name);
   EXPECT_THAT(left, ElementsAre("min_ttft_ms", "p75_ttft_ms", "max_ttft_ms", "mean_ttft_ms", "p50_tpot_ms",
                                 "peak_batch_requests"));

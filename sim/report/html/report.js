@@ -227,15 +227,15 @@
           description: 'Time in which KV of requests was copied: beside iterations, while one waited for it, and ' +
             'between iterations.'}));
   };
-  /// Figures with the locality that each row assumes, and with half and twice of it. A row is {label, metrics,
-  /// expert_locality, other_localities}; rows whose policy places no experts have neither of the last two.
-  const localities = (rows) => {
+  /// Figures with the locality that each row assumes, and with half and twice of it, if there are any. A row is {label,
+  /// metrics, expert_locality, other_localities}; rows whose policy places no experts have neither of the last two.
+  const localities = (rows, which = '') => {
     const assumed = (one) => {
       if (one === undefined) return 'each its own';
       return typeof one === 'object' ? `${one.value} (${one.origin})` : one;
     };
-    const lines = rows.filter((one) => one.expert_locality !== undefined || one.other_localities).flatMap((row) => {
-      const other = row.other_localities || {};
+    const lines = rows.filter((one) => one.other_localities).flatMap((row) => {
+      const other = row.other_localities;
       return [[row.label, assumed(row.expert_locality), value(row.metrics, 'output_throughput_tokens_per_s'),
         value(row.metrics, 'p50_tpot_ms')],
       ...(other.runs || []).map((run) => [row.label, run.value ?? (run.times < 1 ? 'half of each' : 'twice of each'),
@@ -243,8 +243,8 @@
       ...(other.not_run ? [[row.label, `not halved and doubled: ${other.not_run}`, null, null]] : [])];
     });
     return lines.length === 0 ? null : [el('h3', {}, 'Locality of experts'),
-      table('The locality that was assumed, and half and twice of it, at most 1.', ['Configuration', 'experts.locality',
-        'output tokens/s', 'p50 TPOT ms'], lines, [1])];
+      table(`The locality that was assumed, and half and twice of it, at most 1${which}.`, ['Configuration',
+        'experts.locality', 'output tokens/s', 'p50 TPOT ms'], lines, [1])];
   };
   /// What instances of several kinds assume: "chat 0.4 (default), code 0.6 (given)".
   const assumedByInstances = (instances) => (instances || []).filter((one) => one.setup.expert_locality).map((one) =>
@@ -256,6 +256,7 @@
       : el('p', {class: 'none'}, 'No input states an error.')];
   const run = (r) => {
     const s = r.setup;
+    const assumed = s.expert_locality || assumedByInstances(r.instances);
     const counts = r.conservation ? r.conservation.all : {};
     const slo = r.slo ? [...r.slo.per_request, ...r.slo.run.map((one) =>
       `${one.condition}: ${one.met ? 'met' : 'not met'} (${figure(one.value)})`)] : [];
@@ -268,14 +269,15 @@
           `${figure(s.gpu_kv_blocks)} blocks` : null],
         ['Requests', Object.entries(counts).filter(([, n]) => n > 0).map(([name, n]) =>
           `${figure(n)} ${name.replace('_', ' ')}`).join(', ')],
+        ['Locality', r.other_localities || assumed === undefined ? null
+          : typeof assumed === 'object' ? `${assumed.value} (${assumed.origin})` : assumed],
         ['Steady', r.steady_state ? `${r.steady_state.verdict}. ${r.steady_state.reason || ''}` : null],
         ['SLO', slo.join('; ')]]),
       el('h3', {}, 'Latency'), latencyTable(r.metrics),
       r.charts ? grid(...cdfs(r.charts.latency)) : null,
       el('h3', {}, 'Throughput and memory'), metricTable(r.metrics, kThroughput),
       timeBars(r.metrics),
-      localities([{label: s.policy, metrics: r.metrics, other_localities: r.other_localities,
-        expert_locality: s.expert_locality || assumedByInstances(r.instances)}]),
+      localities([{label: s.policy, metrics: r.metrics, other_localities: r.other_localities, expert_locality: assumed}]),
       r.charts ? [el('h2', {}, 'Over time'),
         el('p', {class: 'none'}, `Means of ${figure(r.charts.series.width_s)} s` + (r.charts.replications > 1
           ? ', of the first replication.' : '.') + (r.charts.series.omitted_instances > 0
@@ -403,7 +405,8 @@
       series: r.searches.map((one) => ({name: label(one), points: one.probes.map((probe) =>
         [probe.value, value(probe.metrics, key)]).sort((a, b) => a[0] - b[0])}))});
     const has = ([key]) => r.searches.some((one) => one.probes.some((probe) => isNumber(value(probe.metrics, key))));
-    const found = r.searches.filter((one) => one.expert_locality).flatMap((one) => [
+    const checked = (one) => one.expert_locality && (one.other_localities || one.expert_locality.no_effect);
+    const found = r.searches.filter(checked).flatMap((one) => [
       [label(one), `${one.expert_locality.value} (${one.expert_locality.origin})`, one.value === null ? 'none' : one.value],
       ...(one.other_localities || []).map((other) => [label(one), other.value, other.found === null ? 'none' : other.found]),
       ...(one.expert_locality.no_effect ? [[label(one), `not halved and doubled: ${one.expert_locality.no_effect}`, null]] : [])]);
@@ -449,7 +452,8 @@
       of('impossible').length ? [el('h3', {}, 'Cannot run'), list(byReason(of('impossible')))] : null];
   };
   const trusted = (rows) => notes([], [...new Set(rows.flatMap((one) => one.trust.validity))]);
-  const labelled = (configurations) => configurations.map((one) => ({...one, label: short(one.configuration)}));
+  const localitiesAtCapacity = (configurations) => localities(configurations.map((one) => ({...one,
+    label: short(one.configuration)})), ': of one replica, at the rate that it sustains');
   const advise = (r) => {
     const ranked = r.configurations.filter((one) => one.standing === 'ranked');
     const winner = ranked[0];
@@ -483,7 +487,7 @@
         one.capacity_requests_per_s, value(one.metrics, 'p99_ttft_ms'), value(one.metrics, 'mean_tpot_ms'),
         one.host_bytes / 1e9, one.fleet ? one.fleet.replicas : null, one.resource]), [1, 8]) : null,
       dependence.length ? [el('h3', {}, 'What the ranking depends on'), list(dependence)] : null,
-      localities(labelled(ranked)), rest(r), trusted(ranked)];
+      localitiesAtCapacity(ranked), rest(r), trusted(ranked)];
   };
   const plan = (r) => {
     const fleets = r.configurations.filter((one) => one.fleet && one.fleet.holds);
@@ -507,7 +511,7 @@
           ['Fleet', 'front', 'replicas', 'GPUs', 'cost/h', 'p99 TTFT ms', 'TPOT ms'], fleets.map((one) =>
             [short(one.configuration), best.has(one.configuration) ? 'yes' : 'no', one.fleet.replicas, one.fleet.gpus, perHour(one),
               value(one.fleet.metrics, 'p99_ttft_ms'), value(one.fleet.metrics, 'mean_tpot_ms')]), [1]),
-      localities(labelled(fleets)), rest(r), trusted(fleets)];
+      localitiesAtCapacity(fleets), rest(r), trusted(fleets)];
   };
 
   // --- evidence ------------------------------------------------------------------------------------------------
