@@ -81,6 +81,7 @@ class Fiddler final : public ExpertLayers {
   [[nodiscard]] Step step_of(std::int32_t layer, const ExpertUse& use) {
     return step(resident_.holds(layer, use.expert), use.tokens);
   }
+  /// Of all in use. What was decided for so many tokens is kept.
   [[nodiscard]] Step sum(std::int32_t layer, std::span<const ExpertUse> used) {
     Step all;
     if (used.empty()) return all;
@@ -94,7 +95,7 @@ class Fiddler final : public ExpertLayers {
       for (const bool resident : {false, true}) steps_.push_back(step(resident, next));
     }
     const std::span<const std::uint8_t> held = resident_.of(layer);
-    const Step* const steps = steps_.data();  // outside the loop, whose sum could overlap with it for all GCC knows
+    const Step* const steps = steps_.data();  // read once: g++ would read the member again for each use
     for (const ExpertUse& use : used) {
       all += steps[2 * static_cast<std::size_t>(use.tokens) + held[static_cast<std::size_t>(use.expert)]];
     }
