@@ -1,4 +1,4 @@
-// All kernels except attention. Each function enqueues one kernel and returns without waiting.
+// All kernels except attention, and a stream's wait. Each function enqueues one operation and returns without waiting.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -12,6 +12,10 @@ namespace spillway::calibrate::gpu {
 /// Spins until *open >= generation. After about two seconds, gives up and stores the generation in *gave_up. Both
 /// pointers refer to page-locked host memory.
 void enqueue_gate(const std::uint32_t* open, std::uint32_t* gave_up, std::uint32_t generation, cudaStream_t stream);
+
+/// The stream waits, without a kernel on an SM, until *word >= value. The word is in page-locked host memory. Throws
+/// Unsupported if the driver has no such operation.
+void enqueue_wait(const std::uint32_t* word, std::uint32_t value, cudaStream_t stream);
 
 void enqueue_empty(cudaStream_t stream);
 /// An empty kernel, for graphs.

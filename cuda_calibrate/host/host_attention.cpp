@@ -154,20 +154,23 @@ void CpuAttention::attend(Crew& crew, Part& part, std::int64_t cache) const {
   const std::int64_t head = point_.heads.size;
   const std::int64_t width = number_bytes(point_.number);
   const std::int64_t half = kPageTokens * head;  // numbers of a page that are keys
+  const std::int64_t page_bytes = 2 * half * width;
+  const std::int64_t piece = (page_bytes + group_ - 1) / group_;
   const std::int32_t* table = crew.table.data() + cache * crew.run + part.place;
   const float* queries = scaled_.data() + part.item * group_ * head;
   std::fill(part.highest.begin(), part.highest.end(), -std::numeric_limits<float>::infinity());
   std::fill(part.weight.begin(), part.weight.end(), 0.0F);
   std::fill(part.sums.begin(), part.sums.end(), 0.0F);
   for (std::int64_t page = 0; page < part.pages; ++page) {
-    const std::byte* at = crew.pages.get() + std::int64_t{table[page]} * 2 * half * width;
-    if (page + 1 < part.pages)
-      prefetch(crew.pages.get() + std::int64_t{table[page + 1]} * 2 * half * width, 2 * half * width);
+    const std::byte* at = crew.pages.get() + std::int64_t{table[page]} * page_bytes;
+    const std::byte* next = crew.pages.get() + std::int64_t{table[std::min(page + 1, part.pages - 1)]} * page_bytes;
     const std::int64_t tokens = std::min(kPageTokens, point_.context - (part.first + page) * kPageTokens);
     kernels_.widen(point_.number, at, tokens * head, crew.keys.data());
     kernels_.widen(point_.number, at + half * width, tokens * head, crew.values.data());
     for (std::int64_t query = 0; query < group_; ++query) {
       alignas(64) float scores[kPageTokens];
+      // A piece of the next page: a core waits when it asks for more lines at once than it has buffers for.
+      prefetch(next + query * piece, std::min(piece, page_bytes - query * piece));
       kernels_.scores(queries + query * head, crew.keys.data(), tokens, head, scores);
       float& highest = part.highest[index(query)];
       const float before = highest;

@@ -20,6 +20,7 @@ constexpr double kCtaBytesPerSecond = 2e9;
 // Rates of page-locking and filling host memory, and of filling GPU memory.
 constexpr double kLocking = 3e9;
 constexpr double kFilling = 200e9;
+constexpr double kFillingByThread = 0.8e9;  // random numbers into untouched host memory
 constexpr double kFixedPreparation = 3e-3;
 
 double real(std::int64_t count) { return static_cast<double>(count); }
@@ -36,7 +37,7 @@ class Rules {
   }
   Cost operator()(const RelayCopy& point) const {
     const double by_cpu = 3.0 * real(point.bytes) / host(point.threads);  // read, fetched and written
-    const double buffers = std::max(2.0 * real(point.bytes), 4.0 * speeds_.l2_bytes);
+    const double buffers = real(point.bytes) + beyond_caches(real(point.bytes));
     return {kLaunch + by_cpu + real(point.bytes) / speeds_.link, 1.0, prepared(real(point.bytes), buffers)};
   }
   Cost operator()(const DuplexCopy& point) const {
@@ -71,7 +72,8 @@ class Rules {
   }
   Cost operator()(const DecodeAttention& point) const {
     const double bytes = 4.0 * real(point.batch) * real(point.context) * real(point.heads.kv * point.heads.size);
-    return {kLaunch + bytes / reached_memory(), 1.0, prepared(std::max(bytes, 4.0 * speeds_.l2_bytes), 0.0)};
+    return {kLaunch + bytes / reached_memory(), 1.0,
+            speeds_.plan_seconds + prepared(std::max(bytes, 4.0 * speeds_.l2_bytes), 0.0)};
   }
   Cost operator()(const PrefillAttention& point) const {
     const double fresh = real(point.new_tokens);
@@ -107,12 +109,15 @@ class Rules {
   Cost operator()(const HostStream& point) const {
     const double pass = real(point.bytes) / host(point.threads);
     const double copy = point.copy_bytes > 0 ? real(point.copy_bytes) / speeds_.link : 0.0;
-    return {std::max(pass, copy), 1.0, prepared(real(point.copy_bytes), real(point.bytes + 2 * point.copy_bytes))};
+    return {std::max(pass, copy), 1.0,
+            prepared(real(point.copy_bytes), 2.0 * real(point.copy_bytes)) +
+                filled(beyond_caches(real(point.bytes)), point.threads)};
   }
   Cost operator()(const HostAttention& point) const {
     const double size = point.number == Number::fp32 ? 4.0 : 2.0;
     const double bytes = 2.0 * size * real(point.batch * point.context) * real(point.heads.kv * point.heads.size);
-    return {kLaunch + bytes / (0.5 * host(point.threads)), 1.0, prepared(0.0, bytes)};
+    return {kLaunch + bytes / (0.5 * host(point.threads)), 1.0,
+            kFixedPreparation + filled(beyond_caches(bytes), point.threads)};
   }
   Cost operator()(const HostGemm& point) const {
     const double matrix = real(point.inputs) * real(point.outputs);
@@ -128,6 +133,9 @@ class Rules {
   [[nodiscard]] double host(std::int64_t threads) const {
     return std::min(real(threads) * speeds_.host_thread, speeds_.host);
   }
+  /// The buffers of a point that uses `bytes` of host memory in a call.
+  [[nodiscard]] double beyond_caches(double bytes) const { return bytes + 4.0 * speeds_.last_level_bytes; }
+  static double filled(double bytes, std::int64_t threads) { return bytes / (kFillingByThread * real(threads)); }
   static double prepared(double gpu_bytes, double host_bytes) {
     return kFixedPreparation + gpu_bytes / kFilling + host_bytes / kLocking;
   }
@@ -171,12 +179,15 @@ Speeds speeds_of(const HostFacts& host, const GpuFacts* gpu) {
   speeds.host_thread = kThread;
   speeds.host_thread_flops = kThreadFlops;
   speeds.host = kNode * real(std::max<std::int64_t>(host.numa_nodes, 1));
+  speeds.last_level_bytes = real(host.last_level_cache_bytes);
   if (gpu == nullptr) return speeds;
   speeds.flops = real(gpu->sm_count) * real(gpu->max_sm_clock_mhz.value_or(kClockMhz)) * 1e6 *
                  by_capability(kFlopsPerClock, gpu->compute_capability);
   speeds.memory = by_capability(kMemory, gpu->compute_capability);
   speeds.link = link_of(*gpu);
   speeds.l2_bytes = real(gpu->l2_bytes);
+  constexpr double kPlan = 0.1;
+  if (gpu->compute_capability >= 80) speeds.plan_seconds = kPlan;
   return speeds;
 }
 

@@ -24,8 +24,12 @@ fit h100-80gb-sxm "NVIDIA H100 SXM5 80 GB (HBM3); kernels of vLLM 0.24 (cuBLAS, 
   experiments/profiles/h100-80gb-sxm-copies.csv
 # No table of an H200's MoE kernels is public here.
 python3 experiments/profiles/lend-moe.py hwmodels/profiles/{h100-80gb-sxm,h200-141gb}.json
-fit h200-141gb "NVIDIA H200 SXM5 141 GB (HBM3e); kernels of vLLM 0.24 (cuBLAS, FlashAttention 3), fp8 of vLLM 0.19" \
-  "$data"/h200-sxm/{gemm,decode_attention,prefill_attention,gemm_by_dtype_v019,collectives}.csv.gz
+# cuda_calibrate measured the copies. The kernels are those of an engine.
+rows=experiments/profiles/h200-141gb-rows.json.gz
+fit h200-141gb "NVIDIA H200 SXM5 141 GB (HBM3e); kernels of vLLM 0.24 (cuBLAS, FlashAttention 3), fp8 of vLLM 0.19; \
+copies by cuda_calibrate" \
+  "$data"/h200-sxm/{gemm,decode_attention,prefill_attention,gemm_by_dtype_v019,collectives}.csv.gz \
+  copy_h2d="$rows" copy_d2h="$rows" interference="$rows"
 fit a100-80gb-sxm "NVIDIA A100 SXM4 80 GB (HBM2e); bf16 kernels of vLLM 0.14 (cuBLAS, FlashAttention 2)" \
   "$data"/a100-sxm/{gemm,decode_attention,prefill_attention,moe}.csv.gz "$data/vidur-a100/all_reduce.csv.gz" \
   elementwise="$data/vidur-a100/CodeLlama-34b-Instruct-hf-mlp.csv.gz" \

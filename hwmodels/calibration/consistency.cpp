@@ -41,7 +41,7 @@ auto key_of(const CopyRow& r) {
 }
 auto key_of(const CpuAttentionRow& r) { return std::tuple(r.threads, r.batch, r.context, r.kv_bytes); }
 auto key_of(const HostRow& r) { return std::tuple(r.sequences, r.tensor_parallel); }
-auto key_of(const InterferenceRow& r) { return std::tuple(r.compute, r.traffic, r.copy_bytes, r.beside); }
+auto key_of(const InterferenceRow& r) { return std::tuple(r.compute, r.traffic, r.copy_bytes, r.by_kernel, r.beside); }
 auto key_of(const HostStreamRow& r) { return std::tuple(r.threads, r.bytes); }
 auto key_of(const HostGemmRow& r) { return std::tuple(r.rows, r.inputs, r.outputs, r.threads, r.dtype_bytes); }
 auto key_of(const LayerRow& r) { return std::tuple(r.kernel, r.per_sequence, r.count); }
@@ -75,8 +75,8 @@ std::string text_of(const HostRow& r) {
   return fmt::format("host time of {} sequences, {} GPUs", r.sequences, r.tensor_parallel);
 }
 std::string text_of(const InterferenceRow& r) {
-  return fmt::format("{} {} copies of {} bytes ({})", excerpt(r.compute), r.beside ? "beside" : "without", r.copy_bytes,
-                     r.traffic);
+  return fmt::format("{} {} copies of {} bytes{} ({})", excerpt(r.compute), r.beside ? "beside" : "without",
+                     r.copy_bytes, r.by_kernel ? " by a kernel" : "", r.traffic);
 }
 std::string text_of(const HostStreamRow& r) {
   return fmt::format("{} bytes of host memory, {} threads", r.bytes, r.threads);

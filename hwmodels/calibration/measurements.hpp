@@ -161,6 +161,7 @@ struct InterferenceRow {
   bool beside = false;          // while the copies run; false: alone
   double seconds = 0.0;         // of one call
   RowPlace place{};
+  bool by_kernel = false;  // the copies are by SMs, not by the copy engine
 };
 
 /// Threads that read `bytes` of host memory once.

@@ -212,9 +212,9 @@ ordered_json all_rows(const Measurements& in) {
                 &CpuAttentionRow::batch, &CpuAttentionRow::context, &CpuAttentionRow::kv_bytes,
                 &CpuAttentionRow::seconds));
   put("interference", !in.interference.empty(),
-      rows_json(in.interference, {"compute", "traffic", "copy_bytes", "beside", "seconds"}, &InterferenceRow::compute,
-                &InterferenceRow::traffic, &InterferenceRow::copy_bytes, &InterferenceRow::beside,
-                &InterferenceRow::seconds));
+      rows_json(in.interference, {"compute", "traffic", "copy_bytes", "by_kernel", "beside", "seconds"},
+                &InterferenceRow::compute, &InterferenceRow::traffic, &InterferenceRow::copy_bytes,
+                &InterferenceRow::by_kernel, &InterferenceRow::beside, &InterferenceRow::seconds));
   if (!in.sustained.empty()) {
     ordered_json table = ordered_json::array();
     const auto or_null = [](const auto& value) { return value ? ordered_json(*value) : ordered_json(nullptr); };
@@ -417,8 +417,11 @@ std::string profile_text(const ProfileText& text, const Measurements& measuremen
     const auto duplex = duplex_bandwidth(measurements, kernels.copies, to_device);
     if (duplex) set_duplex(values, to_device ? "h2d" : "d2h", *duplex);
   }
-  if (const auto slowdown = compute_slowdown(measurements)) {
-    set_value(values, "copy_compute_slowdown", slowdown->value, slowdown->citation);
+  for (const bool by_kernel : {false, true}) {
+    const auto slowdown = compute_slowdown(measurements, by_kernel);
+    if (!slowdown) continue;
+    values[slowdown_key(by_kernel)]["unit"] = "1";
+    set_value(values, slowdown_key(by_kernel), slowdown->value, slowdown->citation);
   }
   if (const auto sustained = fit_sustained(measurements)) set_sustained(values, *sustained);
   if (fitted.all_reduce) set_all_reduce(values, plain_all_reduce, *fitted.all_reduce);

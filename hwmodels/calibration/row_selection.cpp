@@ -164,12 +164,8 @@ void RowSelection::interference(RowSource& row, const std::optional<std::string>
   if (*known != "compute") {
     return leave_out("interference measurements of copies", "no profile says how compute slows these down");
   }
-  if (*mechanism != "single") {
-    return leave_out("interference measurements beside copies by a kernel",
-                     "a profile says how copies by DMA slow compute down");
-  }
   if (own) return leave_out("interference measurements of kernel \"spillway\"", "no engine runs that kernel");
-  to_.interference.push_back({*compute, *traffic, *bytes, *beside, *seconds, row.place()});
+  to_.interference.push_back({*compute, *traffic, *bytes, *beside, *seconds, row.place(), *mechanism == "kernel"});
 }
 
 void RowSelection::host_stream(RowSource& row) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "hwmodels/calibration/citation.hpp"
+#include "hwmodels/calibration/linear_fits.hpp"
 #include "hwmodels/numbers.hpp"
 
 namespace spillway::hwmodels {
@@ -36,6 +37,14 @@ std::optional<MeasuredFigure> duplex_bandwidth(const Measurements& in, std::span
   if (std::any_of(rows.begin(), rows.end(), large)) {
     std::erase_if(rows, [&](const CopyRow& row) { return !large(row); });
   }
+  if (rows.empty()) return std::nullopt;
+  std::vector<Sample> samples;
+  samples.reserve(rows.size());
+  for (const CopyRow& row : rows) {
+    samples.push_back({static_cast<double>(row.block_bytes), row.seconds / static_cast<double>(row.copies)});
+  }
+  const auto line = line_through(samples);
+  if (line && line->slope > 0.0) return MeasuredFigure{1.0 / line->slope, citation(in, rows)};
   // t / copies = launch + x bytes, each row by its own time: x = sum(b (t - launch) / t^2) / sum(b^2 / t^2).
   double above = 0.0;
   double below = 0.0;
@@ -45,17 +54,18 @@ std::optional<MeasuredFigure> duplex_bandwidth(const Measurements& in, std::span
     above += share * (seconds - launch_of(alone, to_device, row.mechanism)) / seconds;
     below += share * share;
   }
-  if (rows.empty() || above <= 0.0) return std::nullopt;
+  if (above <= 0.0) return std::nullopt;
   return MeasuredFigure{below / above, citation(in, rows)};
 }
 
-std::optional<MeasuredFigure> compute_slowdown(const Measurements& in) {
+std::optional<MeasuredFigure> compute_slowdown(const Measurements& in, bool by_kernel) {
   struct Pair {
     const InterferenceRow* alone = nullptr;
     const InterferenceRow* beside = nullptr;
   };
   std::map<std::tuple<std::int32_t, std::string, std::string, std::int64_t>, Pair> pairs;
   for (const InterferenceRow& row : in.interference) {
+    if (row.by_kernel != by_kernel) continue;
     Pair& pair = pairs[{row.place.file, row.compute, row.traffic, row.copy_bytes}];
     (row.beside ? pair.beside : pair.alone) = &row;
   }

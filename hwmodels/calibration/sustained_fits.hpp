@@ -24,13 +24,14 @@ struct SustainedFit {
 
 /// From the GEMM's intervals and the attention's:
 ///   slowdown  median time of a call in the second half of the GEMM's run / the least time of an interval
-///   share     (P_limit - P_attention) / (P_full - P_attention): of P_full, the highest power before the GEMM slowed
-///             down, so much fits the power limit beside attention, if power averages over kernels. P_limit is the
-///             median power in the second half, P_attention the median of the attention's run
+///   share     (P_limit - P_attention) / (P_full - P_attention): of P_full, the highest power read until the first
+///             interval that was slow began, so much fits the power limit beside attention, if power averages over
+///             kernels. P_limit is the median power in the second half, P_attention the median of the attention's run
 ///   window    t / -ln(1 - share), where t is the time at which the GEMM had slowed down half of the way: the average
 ///             of ClockGovernor reaches the share then
 /// A slowdown of less than 1% means that the clock stays. No values without a GEMM of at least 5 s and 10 intervals,
-/// without power, or when no interval before the slowdown drew more than P_limit. Empty without sustained rows.
+/// without power, or when P_full does not exceed P_limit by 5%, or P_limit not P_attention: NVIDIA states that its
+/// sensors are within 5%. On an H200, attention draws 96% to 101% of the limit. Empty without sustained rows.
 [[nodiscard]] std::optional<SustainedFit> fit_sustained(const Measurements& in);
 
 }  // namespace spillway::hwmodels

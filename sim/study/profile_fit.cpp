@@ -100,8 +100,9 @@ hwmodels::FittedKernels fit_rows(const ProfileFit& fit, const FitBase& base, Mea
   const auto sustained = hwmodels::fit_sustained(measurements);
   if (sustained && !sustained->values) tell(note, fmt::format("no sustained clock was fitted: {}", sustained->why));
   const bool shares = (sustained && sustained->values) || hwmodels::duplex_bandwidth(measurements, {}, true) ||
-                      hwmodels::duplex_bandwidth(measurements, {}, false) || hwmodels::compute_slowdown(measurements) ||
-                      !measurements.host_gemms.empty();
+                      hwmodels::duplex_bandwidth(measurements, {}, false) ||
+                      hwmodels::compute_slowdown(measurements, false) ||
+                      hwmodels::compute_slowdown(measurements, true) || !measurements.host_gemms.empty();
   if (fitted.empty() && !(base.gpu && shares)) {
     throw DataError("no row is left to fit", fmt::format("{}", fmt::join(fit.files, ", ")),
                     "impossible rows were left out, and copies are fitted only to rows of one direction alone");

@@ -92,6 +92,10 @@ void push(void* handle, EmulatedStream::Step step) {
   stream.queue.push_back(std::move(step));
 }
 
+bool reached(const std::uint32_t* word, std::uint32_t value) {
+  return std::atomic_ref<std::uint32_t>(*const_cast<std::uint32_t*>(word)).load() >= value;
+}
+
 void expect_allocated(const void* data, std::size_t bytes) {
   const auto* first = static_cast<const std::byte*>(data);
   auto block = blocks().upper_bound(first);
@@ -236,11 +240,14 @@ const char* cublasLtGetStatusName(cublasStatus_t) { return "CUBLAS_STATUS"; }
 
 namespace spillway::calibrate::gpu {
 
-/// The stream waits until the CPU's work is done.
 void enqueue_gate(const std::uint32_t* open, std::uint32_t* /*gave_up*/, std::uint32_t generation,
                   cudaStream_t stream) {
+  push(stream, [=](EmulatedStream&) { return reached(open, generation); });
+}
+/// The stream waits until the CPU's work is done.
+void enqueue_wait(const std::uint32_t* word, std::uint32_t value, cudaStream_t stream) {
   push(stream, [=](EmulatedStream& on) {
-    if (std::atomic_ref<std::uint32_t>(*const_cast<std::uint32_t*>(open)).load() < generation) return false;
+    if (!reached(word, value)) return false;
     on.now = std::max(on.now, host_done_at().load());
     return true;
   });

@@ -16,7 +16,7 @@ void set_copy_rates(const CopyRates& rates);
 /// Enqueues `seconds` of work on a stream, which is a cudaStream_t.
 void enqueue_work(void* stream, double seconds);
 
-/// Models CPU work that starts when the GPU's last word arrives. A gate waits for its end.
+/// Models CPU work that starts when the GPU's last word arrives. A stream's wait ends with it.
 void host_works(double seconds);
 
 }  // namespace spillway::emulated

@@ -372,6 +372,25 @@ TEST(CalibrateCost, ProductsOnTheHostTakeTheirArithmeticOrTheirWeights) {
   EXPECT_NEAR(cost_of(HostGemm{1, 1000, 1000, 8, 4}, speeds).call_seconds, 10e-6 + 4e6 / 32e9, 1e-12);
 }
 
+// Before a call of 1 GiB of KV, 2 threads fill it and four times the 100 MB of the last-level cache, at 0.8e9 bytes/s
+// each. Reading host memory needs as much. cuDNN plans decode attention in 0.1 s, from compute capability 80 on.
+TEST(CalibrateCost, BuffersBeyondTheCacheAndPlansTakeTheirTime) {
+  MachineFacts facts = fake_machine(1);
+  facts.host.last_level_cache_bytes = 100'000'000;
+  const Speeds speeds = speeds_of(facts.host, &facts.gpus[0]);
+  const double filled = ((std::int64_t{1} << 30) + 4e8) / 1.6e9;
+  const HostAttention attention{.threads = 2, .batch = 1, .context = (1 << 30) / (4 * 8 * 128)};
+  EXPECT_NEAR(cost_of(attention, speeds).prepare_seconds, 3e-3 + filled, 1e-9);
+  const HostStream stream{.threads = 2, .bytes = std::int64_t{1} << 30};
+  EXPECT_NEAR(cost_of(stream, speeds).prepare_seconds, 3e-3 + filled, 1e-9);
+  const auto decode = [&](std::int64_t capability) {
+    facts.gpus[0].compute_capability = capability;
+    return cost_of(DecodeAttention{Heads{}, 1, 1024, 1.0, Number::fp16}, speeds_of(facts.host, &facts.gpus[0]))
+        .prepare_seconds;
+  };
+  EXPECT_NEAR(decode(80) - decode(75), 0.1, 1e-9);
+}
+
 // Two copies at once end with the longer one, whichever direction it has.
 TEST(CalibrateCost, DuplexLastsAsLongAsItsLongerCopy) {
   MachineFacts facts = fake_machine(1);

@@ -875,7 +875,16 @@ TEST(ProfileText, RoundTrip_WhenLoaded_ThenPredictsAndReportsTheSame) {
       expected.all_reduce_custom = lender.all_reduce_custom;
       expected.moe = lender.moe;
       expected.exchanges = lender.exchanges;
+      std::copy_if(lender.copies.begin(), lender.copies.end(), std::back_inserter(expected.copies),
+                   [](const Fitted<CopyModel>& copy) {
+                     return copy.model.mechanism != CopyMechanism::single &&
+                            copy.model.mechanism != CopyMechanism::many;
+                   });
       EXPECT_EQ(expected.gemm.size(), 3U);
+      std::stable_sort(expected.copies.begin(), expected.copies.end(), [](const auto& x, const auto& y) {
+        return std::pair(x.model.to_device, x.model.mechanism) < std::pair(y.model.to_device, y.model.mechanism);
+      });
+      EXPECT_EQ(expected.copies.size(), 4U + 7U);  // batched, kernel and gather of both directions, and relays
     }
     EXPECT_EQ(gpu.file.error, error_text(expected));
     EXPECT_EQ(gpu.fitted_from, "");
@@ -1056,6 +1065,24 @@ TEST(ProfileText, Duplex_WhenTheBaseHasTheLink_ThenIsTakenAlone) {
   EXPECT_THAT(value_of(text, "d2h_bandwidth_duplex")["source"]["cite"], testing::Not(HasSubstr("file0.csv")));
 }
 
+// Copies to the host take 5 us alone and 12 us while the other direction is busy, besides bytes / 15e9. The launch
+// alone would give 4 MiB / (4 MiB / 15e9 + 7 us) for the smaller row.
+TEST(ProfileText, Duplex_WhenItsLaunchIsLonger_ThenItsBandwidthIsNot) {
+  Measurements in = with_files(1);
+  for (const bool duplex : {false, true}) {
+    for (const std::int64_t bytes : {1 << 22, 1 << 24, 1 << 28}) {
+      const double seconds = duplex ? 12e-6 + real(bytes) / 15e9 : 5e-6 + real(bytes) / 20e9;
+      in.copies.push_back({false, CopyMechanism::single, duplex, bytes, 1, seconds, {0, bytes}, duplex ? bytes : 0});
+    }
+  }
+  const GpuProfile gpu = ProfileFile(profile_text({"mine", "x", "", true}, in, calibrate(in, {}, {}))).load();
+  EXPECT_NEAR(gpu.d2h_bandwidth_duplex->value() / 15e9, 1.0, kExact);
+  // Rows of one size: the launch is that of a copy alone, so the time beyond it is 4 MiB / 15e9 + 7 us.
+  std::erase_if(in.copies, [](const CopyRow& row) { return row.duplex && row.block_bytes != 1 << 22; });
+  const GpuProfile one = ProfileFile(profile_text({"mine", "x", "", true}, in, calibrate(in, {}, {}))).load();
+  EXPECT_NEAR(one.d2h_bandwidth_duplex->value() * ((1 << 22) / 15e9 + 7e-6) / (1 << 22), 1.0, kExact);
+}
+
 // 10 us alone and 10.2, 11 and 10.4 beside copies: 1.02, 1.1 and 1.04, of which 1.04 is the median. A call without its
 // other half tells nothing. Faster beside copies is as fast.
 TEST(ProfileText, Slowdown_WhenComputeWasMeasuredBesideCopies_ThenIsTheMedian) {
@@ -1073,9 +1100,17 @@ TEST(ProfileText, Slowdown_WhenComputeWasMeasuredBesideCopies_ThenIsTheMedian) {
   EXPECT_NEAR(*ProfileFile(text).load().copy_compute_slowdown, 1.04, kExact);
   EXPECT_EQ(value_of(text, "copy_compute_slowdown")["source"]["cite"],
             "median of 3 measurements, 1.020 to 1.100: file0.csv (6 rows, sha256 aaaaaaaaaaaa)");
+  EXPECT_FALSE(nlohmann::json::parse(text)["values"].contains("copy_compute_slowdown_kernel"));
   in.interference.resize(2);
   in.interference[1].seconds = 9e-6;
   EXPECT_EQ(ProfileFile(profile_text({"mine", "x", "", true}, in, {})).load().copy_compute_slowdown, 1.0);
+  // Beside copies by SMs 25 us: 2.5, a figure of its own. With the two others, the median would be another one.
+  in.interference.push_back({"a", "h2d", 4096, false, 10e-6, {0, 20}, true});
+  in.interference.push_back({"a", "h2d", 4096, true, 25e-6, {0, 21}, true});
+  const GpuProfile gpu = ProfileFile(profile_text({"mine", "x", "", true}, in, {})).load();
+  EXPECT_EQ(gpu.copy_compute_slowdown, 1.0);
+  EXPECT_NEAR(*gpu.kernel_copies.compute_slowdown, 2.5, kExact);
+  EXPECT_NEAR(*gpu.copy_figures(CopyMechanism::kernel).compute_slowdown, 2.5, kExact);
 }
 
 // Every fit names the files of its rows: the engine's tables for attention, the microbenchmarks for the rest.

@@ -70,11 +70,13 @@ TEST(Consistency, EveryKindOfRow_IsComparedByItsKey) {
     rows.layers.push_back({"sampler", true, 1, seconds, {}});
     rows.iterations.push_back({1, 1, 0.0, seconds, {}});
     rows.host_gemms.push_back({1, 1, 1, 1, 2, seconds, {}});
+    rows.interference.push_back({"gemm", "h2d", 8, true, seconds, {}});
   }
   const auto problems = texts(inconsistencies(rows, kGpu));
-  EXPECT_EQ(problems.size(), 9U) << "a log may have two iterations of one size";
+  EXPECT_EQ(problems.size(), 10U) << "a log may have two iterations of one size";
   for (const std::string& text : problems) EXPECT_THAT(text, HasSubstr("contradictory: "));
   for (auto* copies : {&rows.copies}) copies->at(1).to_device = false;
+  rows.interference[1].by_kernel = true;
   EXPECT_EQ(inconsistencies(rows, kGpu).size(), 8U);
 }
 

@@ -777,9 +777,11 @@ TEST(Microbenchmarks, RowsThatNoModelTakes_AreLeftOutWithANoteForEachKind) {
   ASSERT_EQ(rows.attention.size(), 1U);
   EXPECT_EQ(rows.attention[0].batch, 2);
   EXPECT_TRUE(rows.mixed.empty());
-  EXPECT_EQ(rows.interference.size(), 1U);
+  ASSERT_EQ(rows.interference.size(), 2U);
+  EXPECT_FALSE(rows.interference[0].by_kernel);
+  EXPECT_TRUE(rows.interference[1].by_kernel);
   EXPECT_EQ(rows.host_streams.size(), 1U);
-  EXPECT_EQ(rows.files[0].rows, 8);
+  EXPECT_EQ(rows.files[0].rows, 9);
   const std::string reading =
       "the bandwidth of a host is that of reading pageable memory on all NUMA nodes, without copies";
   EXPECT_THAT(
@@ -802,8 +804,6 @@ TEST(Microbenchmarks, RowsThatNoModelTakes_AreLeftOutWithANoteForEachKind) {
           "1 copies from one GPU to another were left out: their link belongs to a server",
           "2 launch measurements were left out: launches belong to an engine",
           "1 interference measurements of copies were left out: no profile says how compute slows these down",
-          "1 interference measurements beside copies by a kernel were left out: a profile says how copies by "
-          "DMA slow compute down",
           "1 interference measurements of kernel \"spillway\" were left out: no engine runs that kernel",
           "1 host memory measurements by triad were left out: " + reading,
           "1 host memory measurements of pinned memory were left out: " + reading,

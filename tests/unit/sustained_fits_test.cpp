@@ -62,6 +62,19 @@ TEST(SustainedFit, Values_WhenTheGemmSlowsDown_ThenFollowFromTimePowerAndOnset) 
             "rows, sha256 aaaaaaaaaaaa)");
 }
 
+// Sensors are read as an interval begins: the first one shows a GPU that was idle, the second one what the first one
+// drew. The share is that of the case above; half of the way was gone after 0.1 s, so w = 0.1 / -ln 0.4 = 0.109136.
+TEST(SustainedFit, FullPower_WhenOneIntervalIsFast_ThenIsReadAfterIt) {
+  Measurements in = measured();
+  in.sustained[0].power_w = 450.0;
+  for (std::size_t i = 1; i < 5; ++i) in.sustained[i].seconds = 1.25e-3;
+  for (std::size_t i = 2; i < 5; ++i) in.sustained[i].power_w = 700.0;
+  const auto fit = fit_sustained(in);
+  ASSERT_TRUE(fit && fit->values) << fit->why;
+  EXPECT_NEAR(fit->values->share, 0.6, 1e-12);
+  EXPECT_NEAR(fit->values->window_seconds, 0.109136, 1e-6);
+}
+
 // The order of the rows does not matter.
 TEST(SustainedFit, Values_WhenRowsAreShuffled_ThenAreTheSame) {
   Measurements in = measured();
@@ -91,7 +104,8 @@ TEST(SustainedFit, Why_WhenTheRowsDoNotTell) {
   EXPECT_THAT(fit_sustained(in)->why, HasSubstr("is missing"));
   // Slow from the first interval on but one: what it draws at the full clock was not seen.
   in = measured();
-  in.sustained.front().power_w.reset();
+  in.sustained[0].power_w.reset();
+  in.sustained[1].power_w.reset();
   for (std::size_t i = 1; i < 5; ++i) in.sustained[i].seconds = 1.25e-3;
   EXPECT_THAT(fit_sustained(in)->why, HasSubstr("is missing"));
   in = measured();
@@ -100,6 +114,17 @@ TEST(SustainedFit, Why_WhenTheRowsDoNotTell) {
   }
   EXPECT_THAT(fit_sustained(in)->why, HasSubstr("the GEMM drew 705 W before it slowed down and 700 W after"));
   EXPECT_FALSE(fit_sustained(in)->stays);
+  // A limit of 700 W, and attention within the sensors' 5% of it: 670 W, but not 660 W.
+  in = measured();
+  const auto attention = [&](double watts) {
+    for (SustainedRow& row : in.sustained) {
+      if (!row.gemm) row.power_w = watts;
+    }
+    return fit_sustained(in)->why;
+  };
+  EXPECT_THAT(attention(670.0),
+              HasSubstr("the GEMM drew 900 W before it slowed down and 700 W after, the attention 670"));
+  EXPECT_EQ(attention(660.0), "");
 }
 
 }  // namespace

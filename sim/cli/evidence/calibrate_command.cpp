@@ -124,7 +124,9 @@ nlohmann::json sharing_json(const std::string& profile, const Measurements& meas
   };
   take("h2d_bandwidth_duplex", hwmodels::duplex_bandwidth(measurements, {}, true).has_value());
   take("d2h_bandwidth_duplex", hwmodels::duplex_bandwidth(measurements, {}, false).has_value());
-  take("copy_compute_slowdown", hwmodels::compute_slowdown(measurements).has_value());
+  for (const bool by_kernel : {false, true}) {
+    take(hwmodels::slowdown_key(by_kernel), hwmodels::compute_slowdown(measurements, by_kernel).has_value());
+  }
   const auto sustained = hwmodels::fit_sustained(measurements);
   for (const char* key : {"sustained_share", "sustained_slowdown", "sustained_window"}) {
     take(key, sustained && sustained->values);
