@@ -103,6 +103,9 @@ struct GpuProfile {
   [[nodiscard]] CopyFigures copy_figures(CopyMechanism mechanism) const;
   /// Whether the profile has a bandwidth of copies by SMs, stated or fitted.
   [[nodiscard]] bool has_kernel_copies() const;
+  /// Whether layers are copied by SMs unless the run says otherwise: the profile has figures of such copies, and does
+  /// not say that they slow computation down more than copies by the copy engine.
+  [[nodiscard]] bool prefers_kernel_copies() const;
   /// Throws ConfigError when one of these fields is null in the file. The message names the field and what needs it.
   void need(std::initializer_list<std::string_view> fields, std::string_view purpose) const;
 };

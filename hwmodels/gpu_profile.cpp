@@ -215,6 +215,10 @@ bool GpuProfile::has_kernel_copies() const {
          });
 }
 
+bool GpuProfile::prefers_kernel_copies() const {
+  return has_kernel_copies() && kernel_copies.compute_slowdown.value_or(1.0) <= copy_compute_slowdown.value_or(1.0);
+}
+
 std::string layer_copies_text(const GpuProfile& gpu) {
   const bool kernel = gpu.layer_copies == CopyMechanism::kernel;
   const CopyFigures copies = gpu.copy_figures(gpu.layer_copies);

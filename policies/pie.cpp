@@ -328,7 +328,8 @@ PolicyInfo info() {
        .choices = {"engine", "kernel"},
        .doc = "What copies the slots. kernel: SMs; engine: the GPU's copy engines. SMs use the profile's figures of "
               "copies by SMs (h2d_bandwidth_kernel and so on), and the copy engine's for what it does not state. "
-              "Default: kernel if the profile has such figures, else engine",
+              "Default: kernel if the profile has such figures and does not say that SMs' copies slow computation "
+              "down more, else engine",
        .source = "Pie copies with a kernel of its own"},
       {.name = "policy.copy_used_only",
        .type = ParameterType::boolean,

@@ -13,8 +13,9 @@ namespace spillway::calibrate::gpu {
 /// pointers refer to page-locked host memory.
 void enqueue_gate(const std::uint32_t* open, std::uint32_t* gave_up, std::uint32_t generation, cudaStream_t stream);
 
-/// The stream waits, without a kernel on an SM, until *word >= value. The word is in page-locked host memory. Throws
-/// Unsupported if the driver has no such operation.
+/// The stream waits, without a kernel on an SM, until *word >= value. The word is in page-locked host memory. Nothing
+/// ends the wait but the word, so whoever enqueues it must raise the word, also after an error. Throws Unsupported if
+/// the driver has no such operation.
 void enqueue_wait(const std::uint32_t* word, std::uint32_t value, cudaStream_t stream);
 
 void enqueue_empty(cudaStream_t stream);

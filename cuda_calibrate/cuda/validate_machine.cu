@@ -121,8 +121,8 @@ struct CpuPart {
 };
 
 /// Compute runs on the compute stream, copies run on the stream of their direction. CPU attention lies between a copy
-/// of queries and a copy of outputs; the output copy waits at a gate that the CPU opens. As many operations as fit are
-/// enqueued behind a gate, the rest while these run.
+/// of queries and a copy of outputs; the output copy's stream waits until the CPU has attended. As many operations as
+/// fit are enqueued behind a gate, the rest while these run.
 class ScheduledRun : public Execution {
  public:
   ScheduledRun(Gpu& gpu, Backend& host, const Schedule& schedule)

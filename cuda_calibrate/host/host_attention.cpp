@@ -170,7 +170,8 @@ void CpuAttention::attend(Crew& crew, Part& part, std::int64_t cache) const {
     for (std::int64_t query = 0; query < group_; ++query) {
       alignas(64) float scores[kPageTokens];
       // A piece of the next page: a core waits when it asks for more lines at once than it has buffers for.
-      prefetch(next + query * piece, std::min(piece, page_bytes - query * piece));
+      const std::int64_t fetched = std::min(query * piece, page_bytes);
+      prefetch(next + fetched, std::min(piece, page_bytes - fetched));
       kernels_.scores(queries + query * head, crew.keys.data(), tokens, head, scores);
       float& highest = part.highest[index(query)];
       const float before = highest;

@@ -85,7 +85,7 @@ class Rules {
     Cost chunk = (*this)(PrefillAttention{point.heads, 1, point.chunk, point.chunk_context, point.number});
     const Cost decodes = (*this)(DecodeAttention{point.heads, point.decodes, point.decode_context, 1.0, point.number});
     chunk.call_seconds += decodes.call_seconds;
-    chunk.prepare_seconds += decodes.prepare_seconds;
+    chunk.prepare_seconds += decodes.prepare_seconds - speeds_.plan_seconds;  // by the tool's own kernel
     return chunk;
   }
   Cost operator()(const Interference& point) const {
@@ -111,7 +111,8 @@ class Rules {
     const double copy = point.copy_bytes > 0 ? real(point.copy_bytes) / speeds_.link : 0.0;
     return {std::max(pass, copy), 1.0,
             prepared(real(point.copy_bytes), 2.0 * real(point.copy_bytes)) +
-                filled(beyond_caches(real(point.bytes)), point.threads)};
+                filled(beyond_caches(real(point.bytes)), point.threads) +
+                (point.pinned ? beyond_caches(real(point.bytes)) / kLocking : 0.0)};
   }
   Cost operator()(const HostAttention& point) const {
     const double size = point.number == Number::fp32 ? 4.0 : 2.0;

@@ -73,6 +73,7 @@ std::optional<SustainedFit> fit_sustained(const Measurements& in) {
   const double middle = 0.5 * (least + steady);
   std::size_t slow = 0;  // intervals until the rate had fallen half of the way
   while (slow < gemm.size() && gemm[slow].seconds < middle) ++slow;
+  if (slow == 0) return without("the GEMM was slow from its first interval on");
   const std::vector<double> attention = powers_of(run_of(in, false));
   const std::vector<double> limit = powers_of(late);
   // The tool reads the sensors as an interval begins, and the power follows the work with a delay: the first slow

@@ -30,8 +30,9 @@ struct SustainedFit {
 ///   window    t / -ln(1 - share), where t is the time at which the GEMM had slowed down half of the way: the average
 ///             of ClockGovernor reaches the share then
 /// A slowdown of less than 1% means that the clock stays. No values without a GEMM of at least 5 s and 10 intervals,
-/// without power, or when P_full does not exceed P_limit by 5%, or P_limit not P_attention: NVIDIA states that its
-/// sensors are within 5%. On an H200, attention draws 96% to 101% of the limit. Empty without sustained rows.
+/// that was fast in its first interval, without power, or when P_full does not exceed P_limit by 5%, or P_limit not
+/// P_attention: NVIDIA states that its sensors are within 5%. On an H200, attention draws 97% to 101% of P_limit. Empty
+/// without sustained rows.
 [[nodiscard]] std::optional<SustainedFit> fit_sustained(const Measurements& in);
 
 }  // namespace spillway::hwmodels

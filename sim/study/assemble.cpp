@@ -54,7 +54,7 @@ class Assembler {
       hardware_.gpu.host_copy = BytesPerSecond(hwmodels::host_share(*hardware_.host, gpus_of_host()).copy_bandwidth);
     }
     if (hardware && policy().layer_copies) {
-      hardware_.gpu.layer_copies = policy().layer_copies(settings(), hardware_.gpu.has_kernel_copies());
+      hardware_.gpu.layer_copies = policy().layer_copies(settings(), hardware_.gpu.prefers_kernel_copies());
     }
     const bool model = hardware && problems_.attempt([&] {
       assembly_.make_model = [gpu = hardware_.gpu, llm = llm_, engine = engine_, name = text("latency_model"),

@@ -75,6 +75,9 @@ TEST_F(LayerStreaming, ARunSaysWhatCopiesItsLayersAndOnWhichMachine) {
   EXPECT_EQ(engines.first, "copy engines: 375 GB/s in and 297 out alone, 176.9 and 187.3 together (gh200-96gb)");
   const auto other = copies("hardware=gh200-120gb", {"policy.copy=kernel"});
   EXPECT_EQ(other.first, "SMs: 410 GB/s in and 380.1 out alone, 290.3 and 289 together (gh200-120gb)");
+  // The profile of the H200 says that its SMs' copies slow computation down more.
+  EXPECT_THAT(copies("hardware=h200-141gb", {}).first, testing::StartsWith("copy engines: "));
+  EXPECT_THAT(copies("hardware=h200-141gb", {"policy.copy=kernel"}).first, testing::StartsWith("SMs: "));
   const auto other_engines = copies("hardware=gh200-120gb", {"policy.copy=engine"});
   EXPECT_LT(other.second, paper.second);
   EXPECT_LT(paper.second, engines.second);

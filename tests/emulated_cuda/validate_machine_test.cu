@@ -68,9 +68,14 @@ class EmulatedBackend final : public Backend {
 class EmulatedProduct final : public gpu::ProductOp {
  public:
   explicit EmulatedProduct(double seconds) : seconds_(seconds) {}
-  void enqueue(cudaStream_t stream) override { emulated::enqueue_work(stream, seconds_); }
+  void enqueue(cudaStream_t stream) override {
+    if (until_failure > 0 && --until_failure == 0) throw DeviceError("the launch failed", false);
+    emulated::enqueue_work(stream, seconds_);
+  }
   void enqueue_with(const std::byte* /*weights*/, cudaStream_t stream) override { enqueue(stream); }
   [[nodiscard]] std::string kernel() const override { return "emulated"; }
+
+  static inline std::int64_t until_failure = 0;  // products until one fails; 0: none does
 
  private:
   double seconds_;
@@ -100,6 +105,25 @@ TEST(ValidateMachine, EverySetting_TakesOnStreamsWhatTheSimulatorPredicts) {
           << setting.name << " " << text_of(setting.experiment);
     }
   }
+}
+
+// When the last launch fails, streams wait for attention that the CPU no longer computes. They must not wait for ever:
+// without their release, this test does not end.
+TEST(ValidateMachine, AfterAFailedLaunch_TheStreamsAreReleased) {
+  const std::vector<Setting> settings = held_out_settings(predictor().scale());
+  const Simulated simulated = predictor().predict(settings.back().experiment);
+  ASSERT_TRUE(std::holds_alternative<CpuOverlap>(settings.back().experiment));
+  const std::unique_ptr<Machine> machine = make_machine(0, 1);
+  const std::unique_ptr<Execution> execution = machine->prepare(simulated.schedule);
+  EmulatedProduct::until_failure = 0;
+  for (const Operation& operation : simulated.schedule.operations) {
+    if (const auto* work = std::get_if<ComputeWork>(&operation.work)) {
+      EmulatedProduct::until_failure += work->multiply.calls;
+    }
+  }
+  EXPECT_THROW(static_cast<void>(execution->run()), DeviceError);
+  EXPECT_EQ(EmulatedProduct::until_failure, 0);
+  EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
 }
 
 TEST(ValidateMachine, CopiesThatItDoesNotKnow_AreUnsupported) {

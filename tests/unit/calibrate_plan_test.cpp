@@ -389,6 +389,17 @@ TEST(CalibrateCost, BuffersBeyondTheCacheAndPlansTakeTheirTime) {
         .prepare_seconds;
   };
   EXPECT_NEAR(decode(80) - decode(75), 0.1, 1e-9);
+  // Chunk and decodes in one call run the tool's own kernel. Page-locking takes 3e9 bytes/s more.
+  const auto mixed = [&](std::int64_t capability) {
+    facts.gpus[0].compute_capability = capability;
+    return cost_of(MixedAttention{.chunk = 64, .decodes = 1, .decode_context = 1024},
+                   speeds_of(facts.host, &facts.gpus[0]))
+        .prepare_seconds;
+  };
+  EXPECT_NEAR(mixed(80), mixed(75), 1e-9);
+  HostStream pinned = stream;
+  pinned.pinned = true;
+  EXPECT_NEAR(cost_of(pinned, speeds).prepare_seconds, 3e-3 + filled + filled * 1.6 / 3.0, 1e-9);
 }
 
 // Two copies at once end with the longer one, whichever direction it has.

@@ -114,6 +114,9 @@ TEST(SustainedFit, Why_WhenTheRowsDoNotTell) {
   }
   EXPECT_THAT(fit_sustained(in)->why, HasSubstr("the GEMM drew 705 W before it slowed down and 700 W after"));
   EXPECT_FALSE(fit_sustained(in)->stays);
+  in = measured();
+  in.sustained[0].seconds = 1.25e-3;  // at a low clock, as after other work; the second interval is fast
+  EXPECT_EQ(fit_sustained(in)->why, "the GEMM was slow from its first interval on");
   // A limit of 700 W, and attention within the sensors' 5% of it: 670 W, but not 660 W.
   in = measured();
   const auto attention = [&](double watts) {
