@@ -183,6 +183,12 @@ std::optional<std::vector<Adviser::Found>> Adviser::search(const std::vector<std
     advice_.runs += std::ssize(edge.probes);
     Found& one = found.emplace_back(Found{.capacity = edge.value});
     if (const TriedValue* best = edge.probe(edge.value)) one.requests = best->requests;
+    if (edge.value && *edge.value >= kAllAtOnce) {
+      throw ConfigError(
+          fmt::format("{} requests meet the limits even if all arrive at once, so they show no highest rate",
+                      one.requests),
+          "workload.requests", fmt::format("raise it, for example to {}", 20 * one.requests));
+    }
     if (const TriedValue* closest = edge.closest(); !edge.value && closest != nullptr) {
       one.reason =
           fmt::format("{} at {} requests/s, the closest of {}", closest->reason, closest->text, edge.probes.size());

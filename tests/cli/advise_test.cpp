@@ -240,6 +240,14 @@ TEST_F(Advise, AnswersBadInput) {
   EXPECT_THAT(advise({"policy=vlm"}).err, HasSubstr("vllm"));
   EXPECT_THAT(advise({"policy=vllm,orca", "--dry-run"}).out, HasSubstr("Nothing was run"));
   EXPECT_THAT(spillway({"plan", "--slo", kSlo}).err, HasSubstr("a plan needs the rate to serve"));
+  // Five requests meet the limit whatever the rate, so every rate that may be given would be a capacity.
+  for (const char* command : {"advise", "plan"}) {
+    const auto few = spillway({command, "policy=vllm", "workload.requests=5", "workload.rate=3", "tensor_parallel=1",
+                               "--slo", "p99_ttft_ms<9000", "--quick"});
+    EXPECT_EQ(few.code, 2);
+    EXPECT_THAT(few.err, testing::AllOf(HasSubstr("5 requests meet the limits even if all arrive at once"),
+                                        HasSubstr("workload.requests"), HasSubstr("raise it, for example to 100")));
+  }
 }
 
 class PlanCommand : public test::CliTest {};
