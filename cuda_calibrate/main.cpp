@@ -1,7 +1,6 @@
 // cuda_calibrate: measures a GPU and its host.
 #include <fmt/chrono.h>
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <chrono>
 #include <csignal>
@@ -21,7 +20,7 @@ int main(int argc, char** argv) {
       [] { return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr))); },
       []() -> const std::atomic<bool>& { return stop_on_interrupt(); }};
   const calibrate::ValidateEnvironment validation{calibrate::make_machine, environment.utc, environment.interrupts,
-                                                  fmt::format("{}", fmt::join(argv, argv + argc, " "))};
+                                                  calibrate::command_text(argc, argv)};
   return calibrate::tool_main(
       argc, argv, environment,
       {calibrate::validate_subcommand(validation), calibrate::self_test_subcommand(calibrate::make_backend)});

@@ -110,11 +110,13 @@ std::optional<GpuSensors> NvmlSensors::read() const {
                     throttling_of(nvml, device)};
 }
 
-void add_nvml_facts(GpuFacts& facts, const std::string& bus_id) {
+void add_nvml_facts(GpuFacts& facts, const std::string& bus_id, const char* library) {
   constexpr int kMemoryClock = 2;
-  const Nvml nvml;
+  const Nvml nvml(library);
   Nvml::Device device = nullptr;
   if (!nvml.call("nvmlDeviceGetHandleByPciBusId_v2", bus_id.c_str(), &device)) return;
+  std::array<char, 96> uuid{};  // the longest that NVML writes
+  if (nvml.call("nvmlDeviceGetUUID", device, uuid.data(), static_cast<unsigned>(uuid.size()))) facts.uuid = uuid.data();
   facts.sm_clock_mhz = nvml.number("nvmlDeviceGetClockInfo", device, kSmClockType);
   facts.max_sm_clock_mhz = nvml.number("nvmlDeviceGetMaxClockInfo", device, kSmClockType);
   facts.memory_clock_mhz = nvml.number("nvmlDeviceGetClockInfo", device, kMemoryClock);

@@ -12,11 +12,11 @@
 
 namespace spillway::calibrate::gpu {
 
-/// Fills in clocks, power limit, temperature, throttling, ECC and PCIe, as far as NVML (libnvidia-ml.so.1, part of the
-/// driver) is present and knows them; other facts stay null. The PCIe generation is the best that GPU and slot both
-/// support, because an idle link slows down; the width is the current width. `bus_id` has the format of
-/// cudaDeviceGetPCIBusId.
-void add_nvml_facts(GpuFacts& facts, const std::string& bus_id);
+/// Fills in UUID, clocks, power limit, temperature, throttling, ECC and PCIe, as far as NVML (libnvidia-ml.so.1, part
+/// of the driver) is present and knows them; other facts stay null. The PCIe generation is the best that GPU and slot
+/// both support, because an idle link slows down; the width is the current width. `bus_id` has the format of
+/// cudaDeviceGetPCIBusId; `library` is what dlopen() searches for.
+void add_nvml_facts(GpuFacts& facts, const std::string& bus_id, const char* library = "libnvidia-ml.so.1");
 
 /// The sensors of one GPU. Loads NVML once, because a run reads them many times.
 class NvmlSensors {

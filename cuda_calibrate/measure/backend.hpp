@@ -36,6 +36,7 @@ class DeviceError : public std::runtime_error {
 /// Null if the system does not state the fact.
 struct GpuFacts {
   std::string name;
+  std::optional<std::string> uuid;  // which one of equal GPUs, as nvidia-smi -L prints it
   std::int64_t index = 0;
   std::int64_t memory_bytes = 0;
   std::int64_t sm_count = 0;

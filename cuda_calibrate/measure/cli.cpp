@@ -220,7 +220,7 @@ int parse_and_run(int argc, const char* const* argv, const Environment& environm
   CLI::App app{"Measures a GPU and its host for Spillway: copies, kernels, host memory", "cuda_calibrate"};
   app.set_version_flag("--version", fmt::format("cuda_calibrate {}", tool_version()));
   Arguments arguments;
-  arguments.command = fmt::format("{}", fmt::join(argv, argv + argc, " "));
+  arguments.command = command_text(argc, argv);
   add_options(app, arguments);
   Command command;
   for (const Subcommand& add : subcommands) add(app, command);
@@ -251,6 +251,12 @@ ExitCode calibrate(const Arguments& arguments, const Environment& environment) {
   print_result(arguments.json ? fmt::format("{}\n", plan_json(plan, facts, arguments.gpu).dump(2))
                               : plan_text(plan, facts, arguments.gpu));
   return ExitCode::ok;
+}
+
+std::string command_text(int argc, const char* const* argv) {
+  if (argc < 1) return {};
+  const std::string program = std::filesystem::path(argv[0]).filename().string();
+  return fmt::format("{}{}{}", program, argc > 1 ? " " : "", fmt::join(argv + 1, argv + argc, " "));
 }
 
 int tool_main(int argc, const char* const* argv, const Environment& environment,

@@ -52,6 +52,9 @@ using Subcommand = std::function<void(CLI::App& app, Command& command)>;
 /// Measures, or prints the plan. Throws UserError when nothing can run.
 [[nodiscard]] ExitCode calibrate(const Arguments& arguments, const Environment& environment);
 
+/// The command line as files record it: without the folder of the program, which says where somebody works.
+[[nodiscard]] std::string command_text(int argc, const char* const* argv);
+
 /// The whole tool: parses, runs, prints errors on stderr. Returns the exit code.
 [[nodiscard]] int tool_main(int argc, const char* const* argv, const Environment& environment,
                             const std::vector<Subcommand>& subcommands);

@@ -37,6 +37,7 @@ Json device_json(const GpuFacts* gpu) {
   if (gpu == nullptr)
     return {{"name", nullptr}, {"memory_bytes", nullptr}, {"sm_count", nullptr}, {"l2_bytes", nullptr}};
   return {{"name", gpu->name},
+          {"uuid", or_null(gpu->uuid)},
           {"index", gpu->index},
           {"memory_bytes", gpu->memory_bytes},
           {"sm_count", gpu->sm_count},

@@ -204,7 +204,7 @@ TEST_F(Experts, ScriptsAndPlansKeepTheLocalityFixed) {
                                  "workload.output_tokens=12",
                                  "--quick",
                                  "--slo",
-                                 "p99_ttft_ms<5000"};
+                                 "p99_ttft_ms<400"};
     all.insert(all.end(), more.begin(), more.end());
     return spillway(all);
   };
@@ -415,7 +415,7 @@ TEST_F(Experts, AdviceHasHalfAndTwiceTheLocality) {
                                  "workload.output_tokens=12",
                                  "--quick",
                                  "--slo",
-                                 "p99_ttft_ms<2000"};
+                                 "p99_ttft_ms<400"};
     all.insert(all.end(), more.begin(), more.end());
     return spillway(all);
   };

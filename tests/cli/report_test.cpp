@@ -397,7 +397,7 @@ TEST_F(Report, Page_NamesTheLocalityOfExperts) {
   const auto [advice_page, advice] =
       page_and_json({"advise", "model=qwen3-30b-a3b", "hardware=hgx-h100-8", "policy=expert-cache", "policy.slots=32",
                      "workload.requests=60", "workload.input_tokens=50", "workload.output_tokens=12", "--quick",
-                     "--slo", "p99_ttft_ms<2000"});
+                     "--slo", "p99_ttft_ms<400"});
   const json& best = advice["configurations"][0];
   EXPECT_EQ(cells_of(advice_page, caption + ": of one replica, at the rate that it sustains."),
             expected("this configuration", {"0.4 (default)", "0.2", "0.8"}, best["metrics"], best["other_localities"]));

@@ -47,6 +47,18 @@ TEST(CudaFacts, UnknownDevice_LeavesEveryFactNull) {
   EXPECT_EQ(facts.power_limit_w, std::nullopt);
   EXPECT_EQ(facts.throttle_reasons, std::nullopt);
   EXPECT_EQ(facts.ecc, std::nullopt);
+  EXPECT_EQ(facts.uuid, std::nullopt);
+}
+
+// What this NVML does not know stays null.
+TEST(CudaFacts, AKnownDevice_HasItsUuidAndClocks) {
+  GpuFacts facts;
+  gpu::add_nvml_facts(facts, "0000:01:00.0", fake_nvml().c_str());
+  EXPECT_EQ(facts.uuid, "GPU-5e11e0a7-0000-0000-0000-000000000001");
+  EXPECT_EQ(facts.sm_clock_mhz, 1410);
+  EXPECT_EQ(facts.memory_clock_mhz, 9000);
+  EXPECT_EQ(facts.throttle_reasons, "sw_power_cap");
+  EXPECT_EQ(facts.power_limit_w, std::nullopt);
 }
 
 // The GPU at bus 1 states its power now, 700.5 W; the one at bus 2 only the average, 250 W. Bit 2 is the power cap.

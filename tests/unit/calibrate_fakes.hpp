@@ -101,6 +101,7 @@ inline MachineFacts fake_machine(std::int64_t gpus) {
   facts.host.kernel = "Linux";
   GpuFacts gpu;
   gpu.name = "Fake GPU";
+  gpu.uuid = "GPU-1";
   gpu.memory_bytes = std::int64_t{80} << 30U;
   gpu.sm_count = 132;
   gpu.l2_bytes = std::int64_t{50} << 20U;

@@ -96,6 +96,7 @@ TEST(CalibrateRun, EverySection_GivesADocumentOfTheSchema) {
   EXPECT_TRUE(problems.empty()) << problems.front();
   EXPECT_EQ(run.outside.saved, run.document.text());
   EXPECT_EQ(document["provenance"]["device"]["name"], "Fake GPU");
+  EXPECT_EQ(document["provenance"]["device"]["uuid"], "GPU-1");
   EXPECT_EQ(document["provenance"]["gpus"].size(), 2U);
   EXPECT_EQ(document["provenance"]["started"], "2026-01-31T11:59:00Z");
   EXPECT_EQ(document["provenance"]["finished"], "2026-01-31T12:00:00Z");
