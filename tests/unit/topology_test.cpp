@@ -172,6 +172,7 @@ TEST(Topology, TwoFlowsOnOneSwitch_ShareIt) {
   const ServerLinks links(topology);
   const auto ends = [&](const std::vector<GpuRange>& replicas) {
     std::vector<CopyRoute> routes;
+    routes.reserve(replicas.size());
     for (const GpuRange& gpus : replicas) routes.push_back(from_host(links, gpus));
     return oracle::copy_once(std::vector<std::int64_t>(replicas.size()), routes, links.capacities()).ends;
   };
@@ -360,6 +361,7 @@ TEST(Servers, TheNodeOfAPair) {
   EXPECT_EQ(load_server("hgx-h100-8-node").servers, 1);
   const auto named = [&](const std::vector<std::size_t>& path) {
     std::vector<std::string> names;
+    names.reserve(path.size());
     for (const std::size_t link : path) names.push_back(pair.topology.links[link].name);
     return names;
   };
