@@ -45,8 +45,8 @@ class Signals {
   /// The number of calls whose queries have arrived on the host. The GPU writes the number by a copy.
   [[nodiscard]] std::uint32_t arrived() const { return load(0); }
   [[nodiscard]] std::uint32_t* arrived_word() const { return at(0); }
-  /// The number of calls in which the CPU has attended. A stream waits for it without a kernel: a waiting kernel would
-  /// take registers of an SM, which a matrix multiplication then cannot use.
+  /// The number of calls in which the CPU has attended. A stream waits for it without a kernel: on an H200, a waiting
+  /// kernel slowed matrix multiplications down.
   void attended(std::uint32_t calls) { store(1, calls); }
   void hold(std::uint32_t calls, cudaStream_t stream) const { enqueue_wait(at(1), calls, stream); }
 

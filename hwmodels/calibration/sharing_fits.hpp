@@ -20,9 +20,8 @@ struct MeasuredFigure {
 /// relative least squares over the duplex rows of single copies and loops of copies. The launch is fitted with it,
 /// because it can be longer than that of a copy alone: on an H200, copies to the host take 8 us to start while copies
 /// to the GPU run, and 2 us alone. If the rows determine no such line (all have one size), the launch is that of a copy
-/// alone. Uses rows of 1 MiB and more
-/// where there are any: in smaller copies the launch is a large part. Empty without such rows, or when they take no
-/// longer than their launches.
+/// alone. Uses rows of 1 MiB and more where there are any: in smaller copies the launch is a large part. Empty without
+/// such rows, or when they take no longer than their launches.
 [[nodiscard]] std::optional<MeasuredFigure> duplex_bandwidth(const Measurements& in,
                                                              std::span<const Fitted<CopyModel>> alone, bool to_device);
 

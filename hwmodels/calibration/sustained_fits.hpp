@@ -31,7 +31,7 @@ struct SustainedFit {
 ///             of ClockGovernor reaches the share then
 /// A slowdown of less than 1% means that the clock stays. No values without a GEMM of at least 5 s and 10 intervals,
 /// that was fast in its first interval, without power, or when P_full does not exceed P_limit by 5%, or P_limit not
-/// P_attention: NVIDIA states that its sensors are within 5%. On an H200, attention draws 97% to 101% of P_limit. Empty
+/// P_attention: two runs of the same attention on an H200 read powers that differ by 4%, 97% and 101% of P_limit. Empty
 /// without sustained rows.
 [[nodiscard]] std::optional<SustainedFit> fit_sustained(const Measurements& in);
 

@@ -93,8 +93,9 @@ struct PolicyInfo {
   /// Defaults of `engine.*` and `memory.*` keys that differ by policy: key -> text form. An empty text leaves the key
   /// without a value; of keys that have a value otherwise, memory.host_kv can be so.
   std::function<std::map<std::string, std::string>(const Settings&)> engine_defaults;
-  /// How it copies the layers that it streams, on a GPU whose profile has figures of copies by SMs or has none. Empty:
-  /// CopyMechanism::single. Copies slow each other and compute as this mechanism's figures say.
+  /// How it copies the layers that it streams; `kernel_copies`: the profile of the GPU prefers copies by SMs (it has
+  /// their figures, and none that speaks against them). Empty: CopyMechanism::single. Copies slow each other and
+  /// compute as this mechanism's figures say.
   std::function<CopyMechanism(const Settings&, bool kernel_copies)> layer_copies;
   /// It keeps KV in memory that other GPUs lend (memory.peer). Empty: it does not.
   std::function<bool(const Settings&)> borrows;

@@ -117,7 +117,7 @@ TEST(SustainedFit, Why_WhenTheRowsDoNotTell) {
   in = measured();
   in.sustained[0].seconds = 1.25e-3;  // at a low clock, as after other work; the second interval is fast
   EXPECT_EQ(fit_sustained(in)->why, "the GEMM was slow from its first interval on");
-  // A limit of 700 W, and attention within the sensors' 5% of it: 670 W, but not 660 W.
+  // A limit of 700 W, and attention within 5% of it: 670 W, but not 660 W.
   in = measured();
   const auto attention = [&](double watts) {
     for (SustainedRow& row : in.sustained) {
