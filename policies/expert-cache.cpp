@@ -57,21 +57,25 @@ class ExpertCache final : public ExpertLayers {
     const std::span<const ExpertUse> used = activation().layer(layer);
     std::vector<Coming>& coming = coming_[static_cast<std::size_t>(layer)];
     std::erase_if(coming, [this](const Coming& one) { return one.ticket <= arrived(); });
-    slots_.split(layer, used, uses_);
+    if (cpu_) {
+      wanted_.begin(static_cast<std::size_t>(uploads_));
+      slots_.list_resident(layer, used, uses_, [this](const ExpertUse& use) { wanted_.add(use); });
+    } else {
+      slots_.split(layer, used, uses_);
+    }
     slots_.touch(layer, uses_.resident);
     if (!coming.empty()) {
-      const auto late = std::remove_if(uses_.resident.begin(), uses_.resident.end(), [&](const ExpertUse& use) {
-        if (std::ranges::find(coming, use.expert, &Coming::expert) == coming.end()) return false;
-        on_cpu_only_.push_back(use);
-        return true;
-      });
-      uses_.resident = uses_.resident.first(static_cast<std::size_t>(late - uses_.resident.begin()));
+      const auto is_coming = [&coming](const ExpertUse& use) {
+        return std::ranges::find(coming, use.expert, &Coming::expert) != coming.end();
+      };
+      const auto late = std::ranges::remove_if(uses_.resident, is_coming);
+      counts_.late += std::ssize(late);
+      uses_.resident = uses_.resident.first(uses_.resident.size() - late.size());
     }
-    counts_.late += std::ssize(on_cpu_only_);
     counts_.resident += std::ssize(uses_.resident);
     compute(uses_.resident);
     if (cpu_) {
-      compute_missing(sink);
+      compute_missing(std::ssize(used), sink);
     } else {
       await_missing(layer, sink);
     }
@@ -84,36 +88,19 @@ class ExpertCache final : public ExpertLayers {
     load_and_compute(sink, uses_.missing, experts().matrices);
   }
 
-  void compute_missing(CopySink& sink) {
-    std::int64_t rows = 0;
-    for (const ExpertUse& use : uses_.missing) rows += use.tokens;
-    for (const ExpertUse& use : on_cpu_only_) rows += use.tokens;
-    const auto count = static_cast<std::int64_t>(uses_.missing.size() + on_cpu_only_.size());
-    on_cpu_only_.clear();
+  /// Of `used` experts, those that are not there, or not yet.
+  void compute_missing(std::int64_t used, CopySink& sink) {
+    const std::int64_t count = used - std::ssize(uses_.resident);
+    std::int64_t rows = experts().top_k * activation().tokens();
+    for (const ExpertUse& use : uses_.resident) rows -= use.tokens;
     counts_.on_cpu += count;
     compute_on_cpu(sink, count, rows);
-    const std::size_t uploads = std::min(static_cast<std::size_t>(uploads_), uses_.missing.size());
-    keep_most_used(uses_.missing, uploads);
-  }
-
-  /// Leaves the `count` with the most tokens, these first; of equal ones those with the lower number. `uses` are by
-  /// ascending number.
-  static void keep_most_used(std::span<ExpertUse>& uses, std::size_t count) {
-    std::size_t kept = 0;
-    for (const ExpertUse use : uses) {
-      if (kept == count && (count == 0 || use.tokens <= uses[count - 1].tokens)) continue;
-      if (kept < count) ++kept;
-      std::size_t at = kept - 1;
-      for (; at > 0 && uses[at - 1].tokens < use.tokens; --at) uses[at] = uses[at - 1];
-      uses[at] = use;
-    }
-    uses = uses.first(count);
   }
 
   void leave(std::int32_t layer, CopySink& sink) override {
     if (!cpu_) return;
     std::vector<Coming>& coming = coming_[static_cast<std::size_t>(layer)];
-    for (const ExpertUse& use : uses_.missing) {
+    for (const ExpertUse& use : wanted_.uses()) {
       counts_.demanded += experts().bytes;
       const std::int64_t ticket = load(sink, 1, experts().matrices);
       const std::optional<std::int32_t> left = slots_.replace(layer, use.expert);
@@ -121,15 +108,14 @@ class ExpertCache final : public ExpertLayers {
       std::erase_if(coming, [left](const Coming& one) { return one.expert == *left; });
       coming.push_back({use.expert, ticket});
     }
-    uses_.missing = {};
   }
 
   bool cpu_;
   std::int64_t uploads_;
   LayerSlots slots_;
   std::vector<std::vector<Coming>> coming_;  // by layer
-  SplitUses uses_;                           // from the gate to the end of the layer
-  std::vector<ExpertUse> on_cpu_only_;       // in use while they are on their way
+  SplitUses uses_;                           // during a gate
+  MostUsed wanted_;                          // that are copied when the layer has ended
 };
 
 PolicyInfo info() {

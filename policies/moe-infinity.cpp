@@ -63,9 +63,9 @@ class MoeInfinity final : public ExpertLayers {
     }
   }
 
-  [[nodiscard]] LayerRule* begin(const BatchShape& shape, Duration layer) override {
+  [[nodiscard]] LayerRule* begin(const BatchShape& shape, const LayerCompute& compute) override {
     if (!published_) mix();
-    return ExpertLayers::begin(shape, layer);
+    return ExpertLayers::begin(shape, compute);
   }
 
  private:
@@ -163,22 +163,23 @@ class MoeInfinity final : public ExpertLayers {
   }
 
   /// Experts of the layer that runs.
-  void arrive_in_demand(std::span<const std::int32_t> arrived) {
+  void arrive_in_demand(std::span<const ExpertUse> arrived) {
     if (arrived.empty()) return;
-    for (const std::int32_t expert : arrived) {
-      present_.set({running_, expert}, true);
-      if (published_) by_use_.insert({uses_[at({running_, expert})], expert, running_});
+    for (const ExpertUse& use : arrived) present_.set({running_, use.expert}, true);
+    if (published_) {
+      for (const ExpertUse& use : arrived) by_use_.insert({uses_[at({running_, use.expert})], use.expert, running_});
+      return;
     }
-    if (published_) return;
-    often_.add_all(running_, arrived.size(), [arrived](std::size_t i) { return arrived[i]; });
-    seldom_.add_all(running_, arrived.size());
+    often_.add_all(running_, arrived.size(), [arrived](std::size_t i) { return arrived[i].expert; });
+    seldom_.add_all(running_);
   }
 
   void gate(std::int32_t layer, CopySink& sink) override {
     const std::span<const ExpertUse> used = activation().layer(layer);
     if (used.empty()) return;  // an iteration without tokens predicts nothing
     running_ = layer;
-    uses_now_.split(used, [present = present_.row(layer)](std::int32_t expert) { return present[expert] != 0; });
+    uses_now_.split(
+        used, [present = present_.row(layer)](std::int32_t expert) { return present[expert] == Presence::present; });
     std::span<ExpertUse>& missing = uses_now_.missing;
     counts_.resident += std::ssize(uses_now_.resident);
     counts_.loaded += std::ssize(missing);
@@ -191,7 +192,7 @@ class MoeInfinity final : public ExpertLayers {
       for (const ExpertUse& use : missing) uses_[at({layer, use.expert})] = 1;
     }
     make_room(used, std::ssize(missing));
-    for (const ExpertUse& use : missing) demanded_.push_back(use.expert);
+    demanded_ = missing;
     load_and_compute(sink, missing, experts().matrices);
     exhausted_ = !prefetches_;
     load_ahead(sink);
@@ -221,14 +222,19 @@ class MoeInfinity final : public ExpertLayers {
 
   /// Slots for experts in demand.
   void make_room(std::span<const ExpertUse> used, std::int64_t count) {
-    if (!published_ && asks_often()) {
+    if (published_) {
+      for (; count > 0; --count) drop(least_used(used));
+    } else if (asks_often()) {
       often_.remove_least(running_, count, [this](const LayerExpert& one) {
         leave_slot(one);
         seldom_.remove(one);
       });
-      return;
+    } else {
+      seldom_.remove_least(running_, count, [this](const LayerExpert& one) {
+        leave_slot(one);
+        often_.remove(one);
+      });
     }
-    for (; count > 0; --count) drop(published_ ? least_used(used) : least()->one);
   }
   void drop(const LayerExpert& one) {
     leave_slot(one);
@@ -267,13 +273,9 @@ class MoeInfinity final : public ExpertLayers {
       arrive(*std::exchange(coming_, std::nullopt));
     }
     const auto count = static_cast<std::size_t>(arrived() - there_);
-    arrive_in_demand(std::span(demanded_).subspan(next_demanded_, count));
+    arrive_in_demand(demanded_.first(count));
+    demanded_ = demanded_.subspan(count);
     there_ = arrived();
-    next_demanded_ += count;
-    if (next_demanded_ == demanded_.size()) {
-      demanded_.clear();
-      next_demanded_ = 0;
-    }
     load_ahead(sink);
   }
 
@@ -315,10 +317,9 @@ class MoeInfinity final : public ExpertLayers {
   std::int32_t running_ = 0;
   bool exhausted_ = true;  // nothing more is loaded ahead before the next gate
   std::optional<LayerExpert> coming_{};
-  SplitUses uses_now_{};                  // during a gate
-  std::vector<std::int32_t> demanded_{};  // experts of the running layer that are loaded because it uses them, in order
-  std::size_t next_demanded_ = 0;         // that arrives next
-  std::int64_t there_ = 0;                // loads that have arrived
+  SplitUses uses_now_{};                   // of the running layer
+  std::span<const ExpertUse> demanded_{};  // of these, those that are loaded because it uses them, still to arrive
+  std::int64_t there_ = 0;                 // loads that have arrived
   // Loaded ahead since the last gate of their layer:
   PresentExperts is_ahead_;                       // that are there, or on their way
   std::vector<std::vector<std::int32_t>> ahead_;  // by layer, those that have left again, too

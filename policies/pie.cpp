@@ -117,7 +117,7 @@ class PieLayers final : public LayerPolicy {
 
   [[nodiscard]] Blocks capacity() const override { return capacity_; }
 
-  [[nodiscard]] LayerRule* begin(const BatchShape& /*shape*/, Duration /*layer*/) override {
+  [[nodiscard]] LayerRule* begin(const BatchShape& /*shape*/, const LayerCompute& /*compute*/) override {
     if (swap_.resting()) return nullptr;
     if (used_only_) swap_.set_copies(copies(moved(m_)), copies(moved(old_m_)));
     return &swap_;

@@ -393,7 +393,7 @@ class SelectNLayers final : public LayerPolicy {
     return std::min(gpu.most, std::max(record_.offered(Tokens(batch.decode_context.count() / batch.decoding)), needed));
   }
 
-  [[nodiscard]] LayerRule* begin(const BatchShape& shape, Duration /*layer*/) override {
+  [[nodiscard]] LayerRule* begin(const BatchShape& shape, const LayerCompute& /*compute*/) override {
     const Duration waited = record_.counts_waiting() ? view_.now() - view_.waiting_since() : Duration{};
     const Load load = Load::of(view_.batch(), shape);
     const std::int32_t wanted = record_.wanted(load, waited);

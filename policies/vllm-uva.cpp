@@ -39,7 +39,7 @@ class VllmUva final : public LayerPolicy, private LayerRule {
         reads_(tensors_.layers().size()) {}
 
   [[nodiscard]] Blocks capacity() const override { return capacity_; }
-  [[nodiscard]] LayerRule* begin(const BatchShape& shape, Duration /*layer*/) override {
+  [[nodiscard]] LayerRule* begin(const BatchShape& shape, const LayerCompute& /*compute*/) override {
     if (tensors_.offloaded() == 0) return nullptr;
     std::int64_t tokens = shape.decodes();
     for (const PrefillChunk& chunk : shape.chunks) tokens += chunk.new_tokens.count();

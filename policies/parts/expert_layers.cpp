@@ -144,8 +144,25 @@ std::vector<FigureDefinition> expert_figures() {
           {"cpu_expert_seconds", "s", "Time in which the CPU computed experts, in the whole run.", {}, Merge::sum},
           {"gpu_expert_seconds",
            "s",
-           "Time in which the GPU computed routed experts, in the whole run, without the slowdown by copies. The rest "
-           "of the GPU's busy time is attention, dense layers, routers and shared experts.",
+           "Time in which the GPU computed routed experts, in the whole run, without the slowdown by copies.",
+           {},
+           Merge::sum},
+          {"gpu_expert_layer_seconds",
+           "s",
+           "Time in which the GPU computed the rest of the layers with routed experts (attention, routers, shared "
+           "experts), in the whole run, without the slowdown by copies.",
+           {},
+           Merge::sum},
+          {"gpu_dense_layer_seconds",
+           "s",
+           "Time in which the GPU computed layers without routed experts, in the whole run, without the slowdown by "
+           "copies.",
+           {},
+           Merge::sum},
+          {"gpu_attention_seconds",
+           "s",
+           "The part of both in which the GPU attended, in the whole run. Missing if the latency model does not tell "
+           "attention apart.",
            {},
            Merge::sum}};
 }
@@ -156,13 +173,22 @@ ExpertLayers::ExpertLayers(const Deployment& deployment, Blocks capacity, Expert
       capacity_(capacity),
       cpu_(std::move(cpu)),
       number_of_(static_cast<std::size_t>(deployment.layers), -1) {
+  const LayerKinds& kinds = model_.layer_kinds();
   for (std::size_t i = 0; i < experts_.layers.size(); ++i) {
-    number_of_[static_cast<std::size_t>(experts_.layers[i])] = static_cast<std::int32_t>(i);
+    const auto layer = static_cast<std::size_t>(experts_.layers[i]);
+    number_of_[layer] = static_cast<std::int32_t>(i);
+    has_experts_[kinds.several() ? kinds.of_layer[layer] : 0] = true;
   }
   rows_by_weights_ = most_rows_by_weights();
 }
 
-LayerRule* ExpertLayers::begin(const BatchShape& /*shape*/, Duration /*layer*/) { return this; }
+LayerRule* ExpertLayers::begin(const BatchShape& /*shape*/, const LayerCompute& compute) {
+  for (std::size_t kind = 0; kind < kMostLayerKinds; ++kind) {
+    (has_experts_[kind] ? around_experts_ : in_dense_layers_) += compute.kinds[kind];
+  }
+  attending_ += compute.attention;
+  return this;
+}
 
 double ExpertLayers::cpu_reading_seconds(std::int64_t experts) const {
   // Whole experts, of which each GPU would have a share.
@@ -515,6 +541,9 @@ Figures ExpertLayers::figures() const {
   figures["cpu_expert_bytes"] = real(cpu_read_.count());
   figures["cpu_expert_seconds"] = to_seconds(cpu_busy_);
   figures["gpu_expert_seconds"] = to_seconds(gpu_busy_);
+  figures["gpu_expert_layer_seconds"] = to_seconds(around_experts_);
+  figures["gpu_dense_layer_seconds"] = to_seconds(in_dense_layers_);
+  if (attending_ > Duration{}) figures["gpu_attention_seconds"] = to_seconds(attending_);
   return figures;
 }
 

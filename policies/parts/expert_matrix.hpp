@@ -6,13 +6,11 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <optional>
 #include <span>
-#include <utility>
 #include <vector>
-
-#include "policies/parts/least_tree.hpp"
 
 namespace spillway {
 
@@ -50,96 +48,148 @@ struct LayerExpert {
   return (whole + static_cast<double>(billionths - whole >= 0.5)) * 1e-9;
 }
 
+/// One byte, and no character, which could be a part of anything: a compiler would read all else again after a write.
+enum class Presence : std::uint8_t { absent, present };
+
 /// Which experts are present.
 class PresentExperts {
  public:
   /// At first none is.
   PresentExperts(std::int32_t layers, std::int32_t experts)
       : experts_(static_cast<std::size_t>(experts)), present_(static_cast<std::size_t>(layers) * experts_) {}
-  [[nodiscard]] bool has(const LayerExpert& one) const { return row(one.layer)[one.expert] != 0; }
+  [[nodiscard]] bool has(const LayerExpert& one) const { return row(one.layer)[one.expert] == Presence::present; }
   void set(const LayerExpert& one, bool present) {
     present_[static_cast<std::size_t>(one.layer) * experts_ + static_cast<std::size_t>(one.expert)] =
-        static_cast<std::uint8_t>(present);
+        present ? Presence::present : Presence::absent;
   }
-  /// By expert, 0 or 1.
-  [[nodiscard]] const std::uint8_t* row(std::int32_t layer) const {
+  /// By expert.
+  [[nodiscard]] const Presence* row(std::int32_t layer) const {
     return present_.data() + static_cast<std::size_t>(layer) * experts_;
   }
 
  private:
   std::size_t experts_;
-  std::vector<std::uint8_t> present_;
+  std::vector<Presence> present_;
 };
 
-/// Shares of every expert, each row adding up to 1, and the experts of each row by their share, the largest first. The
-/// number of an expert in this order is its place.
+/// Shares of every expert, each row adding up to 1, and two orders of the experts: of each row by their share, the
+/// largest first, where the number of an expert is its place; and of all rows by what keeping them is worth, the least
+/// first, where it is its rank. Of equal ones, the expert with the lowest number comes first in its row; of all rows,
+/// one of the first layer does, and of these the one that is last in the row.
 class ExpertShares {
  public:
-  /// `share(layer, expert)`; at most 65,536 experts. O(layers * experts * log experts).
+  /// `share(layer, expert)`; at most 65,536 experts of each of as many layers, 2^32 in all. O(n log n) for n experts of
+  /// all layers, and O(n) where what keeping them is worth is spread out.
   template <class Share>
   ExpertShares(std::int32_t layers, std::int32_t experts, const Share& share)
       : layers_(layers),
         experts_(static_cast<std::size_t>(experts)),
         shares_(static_cast<std::size_t>(layers) * experts_),
-        kept_(shares_.size()),
         order_(shares_.size()),
-        place_(shares_.size()),
-        filled_(experts_) {
-    change([&](std::int32_t layer, std::span<double> shares) {
-      for (std::int32_t e = 0; e < experts; ++e) shares[static_cast<std::size_t>(e)] = share(layer, e);
+        rank_(shares_.size()),
+        by_worth_(shares_.size()) {
+    for (std::int32_t layer = 0; layer < layers; ++layer) factors_.push_back(keep_factor(layer, layers));
+    change([&](std::int32_t layer, std::span<double> row) {
+      for (std::int32_t e = 0; e < experts; ++e) row[static_cast<std::size_t>(e)] = share(layer, e);
     });
   }
   /// Replaces all shares: `fill(layer, row)` must write every element of `row`, by expert. A matrix that uses them
-  /// needs set() before any other call. O(layers * experts * log experts).
+  /// needs set() before any other call. As the constructor.
   template <class Fill>
   void change(const Fill& fill) {
     for (std::int32_t layer = 0; layer < layers_; ++layer) {
-      fill(layer, std::span(filled_));
-      sort(layer);
+      fill(layer, std::span(shares_).subspan(at(layer, 0), experts_));
     }
+    sort();
   }
   [[nodiscard]] std::int32_t layers() const { return layers_; }
   [[nodiscard]] std::int32_t experts() const { return static_cast<std::int32_t>(experts_); }
-  [[nodiscard]] double share(std::int32_t layer, std::int32_t place) const { return shares_[at(layer, place)]; }
-  /// Worth of keeping the expert: the bits of a number above 0 are in its order.
-  [[nodiscard]] std::int64_t kept(std::int32_t layer, std::int32_t place) const { return kept_[at(layer, place)]; }
-  [[nodiscard]] std::int32_t place(const LayerExpert& one) const { return place_[at(one.layer, one.expert)]; }
-  /// By expert.
-  [[nodiscard]] const std::uint16_t* places(std::int32_t layer) const { return place_.data() + at(layer, 0); }
+  [[nodiscard]] double share(const LayerExpert& one) const { return shares_[at(one.layer, one.expert)]; }
+  /// Worth of keeping the expert, > 0.
+  [[nodiscard]] double kept(const LayerExpert& one) const {
+    return keep_priority(share(one), factors_[static_cast<std::size_t>(one.layer)]);
+  }
   /// Experts by their places.
   [[nodiscard]] const std::uint16_t* order(std::int32_t layer) const { return order_.data() + at(layer, 0); }
+  /// By expert.
+  [[nodiscard]] const std::uint32_t* ranks(std::int32_t layer) const { return rank_.data() + at(layer, 0); }
+  [[nodiscard]] LayerExpert by_worth(std::size_t rank) const { return {by_worth_[rank].layer, by_worth_[rank].expert}; }
+  [[nodiscard]] std::int32_t place_by_worth(std::size_t rank) const { return by_worth_[rank].place; }
 
  private:
+  struct Worth {
+    std::int64_t bits = 0;     // of a number above 0: they are in its order
+    std::uint32_t number = 0;  // in the order of equal ones
+    auto operator<=>(const Worth&) const = default;
+  };
+  struct Small {  // so that those of all layers stay in a cache
+    std::uint16_t layer = 0;
+    std::uint16_t expert = 0;
+    std::uint16_t place = 0;
+  };
   [[nodiscard]] std::size_t at(std::int32_t layer, std::int32_t place) const {
     return static_cast<std::size_t>(layer) * experts_ + static_cast<std::size_t>(place);
   }
-  /// The largest share first; of equal ones, the expert with the lowest number.
-  void sort(std::int32_t layer) {
-    const double factor = keep_factor(layer, layers_);
-    sorted_.clear();
-    for (const double share : filled_) sorted_.emplace_back(-share, static_cast<std::uint16_t>(sorted_.size()));
-    std::ranges::sort(sorted_);
-    const std::size_t row = at(layer, 0);
-    for (std::size_t i = 0; i < sorted_.size(); ++i) {
-      const std::uint16_t expert = sorted_[i].second;
-      const double share = -sorted_[i].first;
-      shares_[row + i] = share;
-      kept_[row + i] = std::bit_cast<std::int64_t>(keep_priority(share, factor));
-      order_[row + i] = expert;
-      place_[row + expert] = static_cast<std::uint16_t>(i);
+  void sort() {
+    const std::size_t count = shares_.size();
+    unsorted_.resize(count);
+    std::size_t number = 0;
+    for (std::int32_t layer = 0; layer < layers_; ++layer) {
+      const double factor = factors_[static_cast<std::size_t>(layer)];
+      for (std::int32_t e = experts(); e-- > 0; ++number) {
+        const double worth = keep_priority(shares_[at(layer, e)], factor);
+        unsorted_[number] = {std::bit_cast<std::int64_t>(worth), static_cast<std::uint32_t>(number)};
+      }
+    }
+    sort_by_ranges();
+    next_place_.assign(static_cast<std::size_t>(layers_), experts_);
+    for (std::size_t rank = 0; rank < count; ++rank) {
+      const std::size_t of_number = sorted_[rank].number;
+      const std::size_t layer = of_number / experts_;
+      const std::size_t expert = experts_ - 1 - of_number % experts_;
+      const std::size_t row = layer * experts_;
+      rank_[row + expert] = static_cast<std::uint32_t>(rank);
+      const std::size_t place = --next_place_[layer];
+      order_[row + place] = static_cast<std::uint16_t>(expert);
+      by_worth_[rank] = {static_cast<std::uint16_t>(layer), static_cast<std::uint16_t>(expert),
+                         static_cast<std::uint16_t>(place)};
+    }
+  }
+  /// By a count over as many ranges as there are numbers, then within each.
+  void sort_by_ranges() {
+    const auto [lowest, highest] = std::ranges::minmax(unsorted_, {}, &Worth::bits);
+    const std::size_t ranges = std::bit_ceil(unsorted_.size());
+    int shift = 0;
+    while (static_cast<std::size_t>((highest.bits - lowest.bits) >> shift) >= ranges) ++shift;
+    const auto range_of = [first = lowest.bits, shift](const Worth& one) {
+      return static_cast<std::size_t>((one.bits - first) >> shift);
+    };
+    ends_.assign(ranges + 1, 0);
+    for (const Worth& one : unsorted_) ++ends_[range_of(one) + 1];
+    for (std::size_t range = 0; range < ranges; ++range) ends_[range + 1] += ends_[range];
+    sorted_.resize(unsorted_.size());
+    for (const Worth& one : unsorted_) sorted_[ends_[range_of(one)]++] = one;
+    std::size_t begin = 0;
+    for (std::size_t range = 0; range < ranges; ++range) {
+      const std::size_t end = ends_[range];
+      if (end > begin + 1) std::ranges::sort(std::span(sorted_).subspan(begin, end - begin));
+      begin = end;
     }
   }
 
   std::int32_t layers_;
   std::size_t experts_;
-  // Layer by layer, by place:
-  std::vector<double> shares_;
-  std::vector<std::int64_t> kept_;
-  std::vector<std::uint16_t> order_;  // small, so that those of all layers stay in a cache
-  std::vector<std::uint16_t> place_;  // by expert
+  std::vector<double> factors_;  // of each layer
+  // Layer by layer:
+  std::vector<double> shares_;        // by expert
+  std::vector<std::uint16_t> order_;  // by place
+  std::vector<std::uint32_t> rank_;   // by expert
+  std::vector<Small> by_worth_;       // by rank
   // Kept for their memory:
-  std::vector<double> filled_;  // of a row, by expert
-  std::vector<std::pair<double, std::uint16_t>> sorted_;
+  std::vector<Worth> unsorted_;
+  std::vector<Worth> sorted_;
+  std::vector<std::uint32_t> ends_;  // of the ranges
+  std::vector<std::size_t> next_place_;
 };
 
 /// An expert, and what keeping it is worth.
@@ -160,9 +210,13 @@ class FirstAbsent {
   /// It is at `place`; experts(): none is absent.
   void set(const ExpertShares& shares, std::int32_t layer, std::int32_t place) {
     const auto at = static_cast<std::size_t>(layer);
-    const bool is_one = place < shares.experts();
-    share_[at] = is_one ? shares.share(layer, place) : -1.0;
-    kept_[at] = is_one ? std::bit_cast<double>(shares.kept(layer, place)) : -1.0;
+    if (place == shares.experts()) {
+      share_[at] = kept_[at] = -1.0;
+      return;
+    }
+    const LayerExpert one{layer, shares.order(layer)[place]};
+    share_[at] = shares.share(one);
+    kept_[at] = shares.kept(one);
   }
   /// Its layer, of those after `running` whose expert is more worth keeping than `kept`; -1: there is none. O(layers).
   [[nodiscard]] std::int32_t most(std::int32_t running, double kept) const {
@@ -191,8 +245,7 @@ class FirstAbsent {
 /// Contract of this and of SeldomAskedMatrix
 ///  * `present` and `shares` must outlive it, `shares` up to the next set().
 ///  * Each change of `present` is told by add(), add_all() or remove() after it, or is made when remove_least() names
-///  the
-///    expert; at the start, none is present.
+///    the expert; at the start, none is present.
 ///  * least(running) is the present expert that is least worth keeping, of all layers but `running`; of equal ones the
 ///    one of the first layer. 0 <= running < layers.
 ///  * most(running, kept) is the absent expert that is most worth loading, of the layers after `running` and of those
@@ -202,170 +255,132 @@ class ExpertMatrix {
  public:
   ExpertMatrix(const PresentExperts& present, const ExpertShares& shares)
       : present_(present),
-        words_(static_cast<std::size_t>(shares.experts()) / kBits + 1),
-        rows_(static_cast<std::size_t>(shares.layers())),
-        by_share_(rows_.size() * words_),
-        first_absent_(shares.layers()),
-        least_kept_(rows_.size()) {
+        by_worth_(static_cast<std::size_t>(shares.layers()) * static_cast<std::size_t>(shares.experts()) / kBits + 1),
+        gaps_(static_cast<std::size_t>(shares.layers())),
+        first_absent_(shares.layers()) {
     set(shares);
   }
 
   /// Replaces the shares. O(layers * experts).
   void set(const ExpertShares& shares) {
     shares_ = &shares;
-    std::ranges::fill(by_share_, 0);
+    std::ranges::fill(by_worth_, 0);
     for (std::int32_t layer = 0; layer < shares.layers(); ++layer) {
-      const std::uint16_t* const order = shares.order(layer);
-      const std::uint8_t* const present = present_.row(layer);
-      Row& row = rows_[at(layer)];
-      row.last = -1;
-      for (std::int32_t place = 0; place < shares.experts(); ++place) {
-        if (present[order[place]] == 0) continue;
-        word(layer, place) |= bit(place);
-        row.last = place;
+      const std::uint32_t* const ranks = shares.ranks(layer);
+      const Presence* const present = present_.row(layer);
+      for (std::int32_t expert = 0; expert < shares.experts(); ++expert) {
+        by_worth_[ranks[expert] / kBits] |= static_cast<std::uint64_t>(present[expert]) << (ranks[expert] % kBits);
       }
-      row.first_absent = first_from(layer, 0);
-      judge_last(layer);
-      first_absent_.set(shares, layer, row.first_absent);
     }
+    first_ = first_running_ = 0;
+    std::ranges::fill(gaps_, Gap{});
   }
-  /// O(log layers + experts / 64).
+  /// O(1).
   void add(const LayerExpert& one) {
-    const std::int32_t place = shares_->place(one);
-    word(one.layer, place) |= bit(place);
-    Row& row = rows_[at(one.layer)];
-    if (place > row.last) {
-      row.last = place;
-      if (one.layer != running_) judge_last(one.layer);
-    }
-    if (place == row.first_absent) set_first_absent(one.layer, first_from(one.layer, place));
+    add_all(one.layer, 1, [&one](std::size_t /*i*/) { return one.expert; });
   }
-  void remove(const LayerExpert& one) {
-    Row& row = rows_[at(one.layer)];
-    // Most often the last one leaves, whose place need not be looked up.
-    std::int32_t place = row.last;
-    if (shares_->order(one.layer)[place] != one.expert) place = shares_->place(one);
-    word(one.layer, place) &= ~bit(place);
-    if (place == row.last) {
-      row.last = last_up_to(one.layer, place);
-      if (one.layer != running_) judge_last(one.layer);
-    }
-    if (place < row.first_absent) set_first_absent(one.layer, place);
-  }
-  /// As add() of several of one layer, `expert(i)` for each `i` below `count` > 0. O(count + log layers + experts /
-  /// 64).
+  void remove(const LayerExpert& one) { leaves(shares_->ranks(one.layer)[one.expert], one); }
+  /// As add() of several of one layer, `expert(i)` for each `i` below `count`. O(count).
   template <class Expert>
   void add_all(std::int32_t layer, std::size_t count, const Expert& expert) {
-    Row& row = rows_[at(layer)];
-    const std::uint16_t* const places = shares_->places(layer);
-    std::uint64_t* const words = &word(layer, 0);
-    std::int32_t last = row.last;
+    const std::uint32_t* const ranks = shares_->ranks(layer);
+    std::uint32_t lowest = std::numeric_limits<std::uint32_t>::max();
     for (std::size_t i = 0; i < count; ++i) {
-      const std::int32_t place = places[expert(i)];
-      words[static_cast<std::size_t>(place) / kBits] |= bit(place);
-      last = std::max(last, place);
+      const std::uint32_t rank = ranks[expert(i)];
+      by_worth_[rank / kBits] |= bit(rank);
+      lowest = std::min(lowest, rank);
     }
-    if (std::exchange(row.last, last) < last && layer != running_) judge_last(layer);
-    if (row.first_absent < shares_->experts()) set_first_absent(layer, first_from(layer, row.first_absent));
+    std::size_t& first = layer == running_ ? first_running_ : first_;
+    first = std::min(first, std::size_t{lowest} / kBits);
+    gaps_[at(layer)].changed = true;
   }
   /// Removes the `count` experts that least(running) would name one after the other, if each was removed, and calls
-  /// `left(one)` for each, which must change `present`; so many must be there in other layers. O(count), and O(log
-  /// layers + experts / 64) for each layer that the next one is of.
+  /// `left(one)` for each, which must change `present`; so many must be there in other layers. O(count), and O(n / 64)
+  /// at most for n experts of all layers, where few are present.
   template <class Left>
   void remove_least(std::int32_t running, std::int64_t count, const Left& left) {
+    if (count == 0) return;
     run(running);
-    while (count > 0) {
-      const std::size_t least = least_kept_.least();
-      const LeastTree::Entry rival = least_kept_.second();
-      const auto layer = static_cast<std::int32_t>(least);
-      const std::uint16_t* const order = shares_->order(layer);
-      std::uint64_t* const words = &word(layer, 0);
-      Row& row = rows_[least];
-      std::int32_t place = row.last;
-      std::int32_t lowest = place;
-      do {
-        words[static_cast<std::size_t>(place) / kBits] &= ~bit(place);
-        left(LayerExpert{layer, order[place]});
-        lowest = place;
-        place = last_up_to(layer, place);
-        --count;
-      } while (count > 0 && place >= 0 && LeastTree::Entry{shares_->kept(layer, place), least} < rival);
-      row.last = place;
-      judge_last(layer);
-      if (lowest < row.first_absent) set_first_absent(layer, lowest);
-    }
+    visit([&](std::size_t rank, const LayerExpert& one) {
+      leaves(rank, one);
+      left(one);
+      return --count > 0;
+    });
   }
-  /// O(1); O(log layers) where another layer runs.
+  /// As remove_least() of one.
   [[nodiscard]] std::optional<KeptExpert> least(std::int32_t running) {
     run(running);
-    const std::size_t least = least_kept_.least();
-    const std::int64_t kept = least_kept_.at(least);
-    if (kept == kNone) return std::nullopt;
-    const auto layer = static_cast<std::int32_t>(least);
-    return KeptExpert{{layer, shares_->order(layer)[rows_[least].last]}, std::bit_cast<double>(kept)};
+    std::optional<KeptExpert> least;
+    visit([&](std::size_t /*rank*/, const LayerExpert& one) {
+      least = {one, shares_->kept(one)};
+      return false;
+    });
+    return least;
   }
-  /// O(layers).
-  [[nodiscard]] std::optional<LayerExpert> most(std::int32_t running, double kept) const {
+  /// O(layers), and amortised O(1) for each expert that has come or left.
+  [[nodiscard]] std::optional<LayerExpert> most(std::int32_t running, double kept) {
+    for (std::int32_t layer = running + 1; layer < shares_->layers(); ++layer) {
+      if (gaps_[at(layer)].changed) look_for_gap(layer);
+    }
     const std::int32_t layer = first_absent_.most(running, kept);
     if (layer < 0) return std::nullopt;
-    return LayerExpert{layer, shares_->order(layer)[rows_[at(layer)].first_absent]};
+    return LayerExpert{layer, shares_->order(layer)[gaps_[at(layer)].place]};
   }
 
  private:
-  /// Places of a layer.
-  struct Row {
-    std::int32_t last = -1;         // of an expert that is present; -1: none is
-    std::int32_t first_absent = 0;  // of one that is not; `experts`: all are present
+  /// The first place of a layer whose expert is not present, or `experts`; since `changed`, one before it at most.
+  struct Gap {
+    std::int32_t place = 0;
+    bool changed = true;
   };
   static constexpr std::size_t kBits = 64;
-  static constexpr std::int64_t kNone = std::numeric_limits<std::int64_t>::max();
   static std::size_t at(std::int32_t layer) { return static_cast<std::size_t>(layer); }
-  static std::uint64_t bit(std::int32_t place) { return std::uint64_t{1} << (static_cast<std::size_t>(place) % kBits); }
-  [[nodiscard]] std::uint64_t& word(std::int32_t layer, std::int32_t place) {
-    return by_share_[at(layer) * words_ + static_cast<std::size_t>(place) / kBits];
+  static std::uint64_t bit(std::size_t rank) { return std::uint64_t{1} << (rank % kBits); }
+  void leaves(std::size_t rank, const LayerExpert& one) {
+    by_worth_[rank / kBits] &= ~bit(rank);
+    Gap& gap = gaps_[at(one.layer)];
+    const std::int32_t place = shares_->place_by_worth(rank);
+    if (place < gap.place) gap = {place, true};
   }
-  /// The last present place, which is not after `place`; -1: none.
-  [[nodiscard]] std::int32_t last_up_to(std::int32_t layer, std::int32_t place) const {
-    const std::uint64_t* const words = &by_share_[at(layer) * words_];
-    std::size_t w = static_cast<std::size_t>(place) / kBits;
-    while (words[w] == 0) {
-      if (w-- == 0) return -1;
-    }
-    return static_cast<std::int32_t>(w * kBits + kBits - 1) - std::countl_zero(words[w]);
-  }
-  /// The first absent place, which is not before `place`; `experts`: none. The bits beyond the last expert are 0.
-  [[nodiscard]] std::int32_t first_from(std::int32_t layer, std::int32_t place) const {
-    const std::uint64_t* const words = &by_share_[at(layer) * words_];
-    std::size_t w = static_cast<std::size_t>(place) / kBits;
-    while (~words[w] == 0) ++w;
-    return static_cast<std::int32_t>(w * kBits) + std::countr_one(words[w]);
+  void look_for_gap(std::int32_t layer) {
+    const std::uint16_t* const order = shares_->order(layer);
+    const Presence* const present = present_.row(layer);
+    Gap& gap = gaps_[at(layer)];
+    while (gap.place < shares_->experts() && present[order[gap.place]] == Presence::present) ++gap.place;
+    gap.changed = false;
+    first_absent_.set(*shares_, layer, gap.place);
   }
   /// From now on, the experts of `running` stay.
   void run(std::int32_t running) {
     if (running == running_) return;
-    const std::int32_t before = std::exchange(running_, running);
-    if (before >= 0) judge_last(before);
-    judge_last(running);
+    running_ = running;
+    first_ = std::min(first_, first_running_);
+    first_running_ = by_worth_.size();
   }
-  void set_first_absent(std::int32_t layer, std::int32_t place) {
-    rows_[at(layer)].first_absent = place;
-    first_absent_.set(*shares_, layer, place);
-  }
-  void judge_last(std::int32_t layer) {
-    const std::int32_t last = rows_[at(layer)].last;
-    const bool counts = last >= 0 && layer != running_;
-    least_kept_.set(at(layer), counts ? shares_->kept(layer, last) : kNone);
+  /// Calls `visit(rank, one)` for the experts that do not stay, the least worth keeping first, until it returns false.
+  template <class Visit>
+  void visit(const Visit& visit) {
+    for (; first_ < by_worth_.size(); ++first_) {
+      for (std::uint64_t bits = by_worth_[first_]; bits != 0; bits &= bits - 1) {
+        const std::size_t rank = first_ * kBits + static_cast<std::size_t>(std::countr_zero(bits));
+        const LayerExpert one = shares_->by_worth(rank);
+        if (one.layer == running_) {
+          first_running_ = std::min(first_running_, first_);
+        } else if (!visit(rank, one)) {
+          return;
+        }
+      }
+    }
   }
 
   const PresentExperts& present_;
   const ExpertShares* shares_ = nullptr;
-  std::size_t words_;          // of a row: one bit for each expert, and at least one more
-  std::int32_t running_ = -1;  // whose experts stay
-  // By layer:
-  std::vector<Row> rows_;
-  std::vector<std::uint64_t> by_share_;  // bits by place, which are present
-  FirstAbsent first_absent_;
-  LeastTree least_kept_;  // worth of keeping the last present one; kNone: none is, or the layer runs
+  std::vector<std::uint64_t> by_worth_;  // bits by rank: which are present
+  std::int32_t running_ = -1;            // whose experts stay
+  std::size_t first_ = 0;                // no word before it has an expert of another layer than the running one
+  std::size_t first_running_ = 0;        // no word before both has any
+  std::vector<Gap> gaps_;                // by layer
+  FirstAbsent first_absent_;             // of those that have not changed
 };
 
 /// The same for a matrix that is told of many more changes than it is asked questions: it looks who is present when it
@@ -381,34 +396,42 @@ class SeldomAskedMatrix {
   void set(const ExpertShares& shares) {
     shares_ = &shares;
     for (Row& row : rows_) {
-      row.last_changed = row.gap_changed = {true, true};
+      row.added = row.removed = kBoth;
     }
   }
   /// O(1), and O(experts) in the next question.
-  void add(const LayerExpert& one) { add_all(one.layer, 1); }
-  void add_all(std::int32_t layer, std::size_t count) {
-    Row& row = rows_[at(layer)];
-    row.present += static_cast<std::int32_t>(count);
-    row.last_changed.added = row.gap_changed.added = true;
-  }
-  void remove(const LayerExpert& one) {
-    Row& row = rows_[at(one.layer)];
-    --row.present;
-    row.last_changed.removed = row.gap_changed.removed = true;
-  }
+  void add(const LayerExpert& one) { rows_[at(one.layer)].added = kBoth; }
+  /// As add() of some of one layer.
+  void add_all(std::int32_t layer) { rows_[at(layer)].added = kBoth; }
+  void remove(const LayerExpert& one) { rows_[at(one.layer)].removed = kBoth; }
   /// O(layers).
   [[nodiscard]] std::optional<KeptExpert> least(std::int32_t running) {
-    std::int64_t kept = std::numeric_limits<std::int64_t>::max();
-    std::int32_t least = -1;
+    std::uint32_t lowest = kNone;
     for (std::int32_t layer = 0; layer < shares_->layers(); ++layer) {
-      if (layer == running) continue;
-      const std::int32_t last = last_of(layer);
-      if (last < 0 || shares_->kept(layer, last) >= kept) continue;
-      kept = shares_->kept(layer, last);
-      least = layer;
+      if (layer != running) lowest = std::min(lowest, lowest_rank(layer));
     }
-    if (least < 0) return std::nullopt;
-    return KeptExpert{{least, shares_->order(least)[rows_[at(least)].last]}, std::bit_cast<double>(kept)};
+    if (lowest == kNone) return std::nullopt;
+    const LayerExpert one = shares_->by_worth(lowest);
+    return KeptExpert{one, shares_->kept(one)};
+  }
+  /// As that of ExpertMatrix. O(layers + count log layers).
+  template <class Left>
+  void remove_least(std::int32_t running, std::int64_t count, const Left& left) {
+    lowest_.clear();
+    for (std::int32_t layer = 0; layer < shares_->layers(); ++layer) {
+      if (layer != running && last_of(layer) >= 0) lowest_.push_back(lowest_rank(layer));
+    }
+    std::ranges::make_heap(lowest_, std::greater{});
+    for (; count > 0; --count) {
+      std::ranges::pop_heap(lowest_, std::greater{});
+      const LayerExpert one = shares_->by_worth(lowest_.back());
+      lowest_.pop_back();
+      left(one);
+      remove(one);
+      if (last_of(one.layer) < 0) continue;
+      lowest_.push_back(lowest_rank(one.layer));
+      std::ranges::push_heap(lowest_, std::greater{});
+    }
   }
   [[nodiscard]] std::optional<LayerExpert> most(std::int32_t running, double kept) {
     for (std::int32_t layer = running + 1; layer < shares_->layers(); ++layer) look_for_absent(layer);
@@ -418,50 +441,54 @@ class SeldomAskedMatrix {
   }
 
  private:
-  struct Changed {
-    bool added = true;
-    bool removed = true;
-    [[nodiscard]] bool any() const { return added || removed; }
-  };
+  /// Places, as when somebody last asked for each, and for which of them experts have come or left since.
+  enum Asked : std::uint8_t { kLast = 1, kGap = 2, kBoth = 3 };
   struct Row {
-    std::int32_t present = 0;  // experts
-    // Places, as when somebody last asked for each, and what has changed since:
-    std::int32_t last = -1;  // of an expert that is present; -1: none is
-    Changed last_changed{};
+    std::int32_t last = -1;         // of an expert that is present; -1: none is
     std::int32_t first_absent = 0;  // of one that is not; `experts`: all are present
-    Changed gap_changed{};
+    std::uint8_t added = kBoth;
+    std::uint8_t removed = kBoth;
   };
+  static constexpr std::uint32_t kNone = std::numeric_limits<std::uint32_t>::max();
   static std::size_t at(std::int32_t layer) { return static_cast<std::size_t>(layer); }
+  /// That of the last one that is present; kNone: none is.
+  [[nodiscard]] std::uint32_t lowest_rank(std::int32_t layer) {
+    const std::int32_t last = last_of(layer);
+    return last < 0 ? kNone : shares_->ranks(layer)[shares_->order(layer)[last]];
+  }
   [[nodiscard]] std::int32_t last_of(std::int32_t layer) {
     Row& row = rows_[at(layer)];
-    if (row.last_changed.any()) look_for_last(layer, row);
+    if (((row.added | row.removed) & kLast) != 0) look_for_last(layer, row);
     return row.last;
   }
   /// Without a new one, the last one is not behind the one before.
   void look_for_last(std::int32_t layer, Row& row) {
     const std::uint16_t* const order = shares_->order(layer);
-    const std::uint8_t* const present = present_.row(layer);
-    if (row.last_changed.added) row.last = shares_->experts() - 1;
-    if (row.present == 0) row.last = -1;
-    while (row.last >= 0 && present[order[row.last]] == 0) --row.last;
-    row.last_changed = {false, false};
+    const Presence* const present = present_.row(layer);
+    if ((row.added & kLast) != 0) row.last = shares_->experts() - 1;
+    while (row.last >= 0 && present[order[row.last]] == Presence::absent) --row.last;
+    row.added &= kGap;
+    row.removed &= kGap;
   }
   /// Without a loss, the first gap is not before the one before.
   void look_for_absent(std::int32_t layer) {
     Row& row = rows_[at(layer)];
-    if (!row.gap_changed.any()) return;
+    if (((row.added | row.removed) & kGap) == 0) return;
     const std::uint16_t* const order = shares_->order(layer);
-    const std::uint8_t* const present = present_.row(layer);
-    if (row.gap_changed.removed) row.first_absent = 0;
-    while (row.first_absent < shares_->experts() && present[order[row.first_absent]] != 0) ++row.first_absent;
+    const Presence* const present = present_.row(layer);
+    if ((row.removed & kGap) != 0) row.first_absent = 0;
+    while (row.first_absent < shares_->experts() && present[order[row.first_absent]] == Presence::present)
+      ++row.first_absent;
     first_absent_.set(*shares_, layer, row.first_absent);
-    row.gap_changed = {false, false};
+    row.added &= kLast;
+    row.removed &= kLast;
   }
 
   const PresentExperts& present_;
   const ExpertShares* shares_ = nullptr;
   std::vector<Row> rows_;  // by layer
   FirstAbsent first_absent_;
+  std::vector<std::uint32_t> lowest_;  // during remove_least(): a heap of the lowest rank of each layer
 };
 
 }  // namespace spillway

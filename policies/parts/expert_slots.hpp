@@ -65,11 +65,61 @@ struct SplitUses {
     resident = {first_resident, next_resident};
     missing = {first_missing, next_missing};
   }
+  /// The same without a list of those that are missing: `miss(use)` is called for each of them, by ascending number.
+  template <class Miss>
+  void list_resident_of_all(std::span<const ExpertUse> used, std::span<const std::uint64_t> held, const Miss& miss) {
+    if (room_.size() < used.size()) room_.resize(used.size());
+    ExpertUse* next_resident = room_.data();
+    const auto for_each_bit = [](std::uint64_t bits, const auto& visit) {
+      for (; bits != 0; bits &= bits - 1) visit(static_cast<std::size_t>(std::countr_zero(bits)));
+    };
+    for (std::size_t begin = 0; begin < used.size(); begin += kBits) {
+      const std::span<const ExpertUse> uses = used.subspan(begin, std::min(kBits, used.size() - begin));
+      const std::uint64_t in = held[begin / kBits];
+      for_each_bit(in, [&](std::size_t at) { *next_resident++ = uses[at]; });
+      for_each_bit(~in & (~std::uint64_t{0} >> (kBits - uses.size())), [&](std::size_t at) { miss(uses[at]); });
+    }
+    resident = {room_.data(), next_resident};
+    missing = {};
+  }
   /// The bits of a word of `held`.
   static constexpr std::size_t kBits = 64;
 
  private:
   std::vector<ExpertUse> room_;
+};
+
+/// Of the uses that it is shown, those with the most tokens: these first, and of equal ones the one that was shown
+/// first.
+class MostUsed {
+ public:
+  /// Forgets all; the next ones are at most `count`.
+  void begin(std::size_t count) {
+    count_ = count;
+    uses_.clear();
+    set_bar();
+  }
+  /// `use` has at least one token. O(1), and O(count) where it is among the most used so far.
+  void add(const ExpertUse& use) {
+    if (use.tokens > bar_) insert(use);
+  }
+  [[nodiscard]] std::span<const ExpertUse> uses() const { return uses_; }
+
+ private:
+  void insert(const ExpertUse& use) {
+    if (uses_.size() == count_) uses_.pop_back();
+    const auto fewer = [&use](const ExpertUse& other) { return other.tokens < use.tokens; };
+    uses_.insert(std::ranges::find_if(uses_, fewer), use);
+    set_bar();
+  }
+  void set_bar() {
+    constexpr std::int32_t kNone = std::numeric_limits<std::int32_t>::max();
+    bar_ = uses_.size() < count_ ? 0 : count_ == 0 ? kNone : uses_.back().tokens;
+  }
+
+  std::size_t count_ = 0;
+  std::vector<ExpertUse> uses_;
+  std::int32_t bar_ = 0;  // the tokens that are too few
 };
 
 /// Resident experts of one layer, in order of their last use. At most 65,536 experts. Construction takes O(experts).
@@ -89,19 +139,17 @@ class ExpertSlots {
   [[nodiscard]] bool holds(std::int32_t expert) const { return last_use_[at(expert)] != kAway; }
   /// Bit e says the same of expert e. O(1).
   [[nodiscard]] std::span<const std::uint64_t> held() const { return held_; }
-  /// Those of `used` that are resident are used now, in this order. Each is an expert of its own. Amortised O(used),
-  /// without a branch for each.
-  void touch(std::span<const ExpertUse> used) {
-    if (end_ + used.size() > uses_.size()) forget();
-    std::size_t end = end_;
-    for (const ExpertUse& use : used) {
-      std::uint32_t& last = last_use_[at(use.expert)];
-      const bool held = last != kAway;
-      uses_[end] = static_cast<std::uint16_t>(use.expert);
-      last = held ? static_cast<std::uint32_t>(end) : kAway;
-      end += static_cast<std::size_t>(held);
+  /// Experts that are resident are used now, in this order, each once. Amortised O(resident).
+  void touch(std::span<const ExpertUse> resident) {
+    if (std::ssize(resident) == slots_) {
+      first_ = end_ = 0;  // what was before is of no account
+    } else if (end_ + resident.size() > uses_.size()) {
+      forget();
     }
-    end_ = end;
+    for (const ExpertUse& use : resident) {
+      last_use_[at(use.expert)] = static_cast<std::uint32_t>(end_);
+      uses_[end_++] = static_cast<std::uint16_t>(use.expert);
+    }
   }
   /// `expert`, which is not resident, takes the slot of the least recently used one, which is returned. Needs a slot.
   /// Amortised O(1).
@@ -169,9 +217,9 @@ class ExpertSlots {
 };
 
 /// The slots of all layers. With a measured hit curve, the curve says which experts in use are there, whatever was
-/// loaded before. add() takes O(experts), touch(), split() and replace_all() what they are given, any other call O(1),
-/// all amortised; with a
-/// curve, the first call of a layer in an iteration takes O(experts), later ones O(log slots) for each expert.
+/// loaded before. add() takes O(experts), touch(), split(), list_resident() and replace_all() as much as they are given,
+/// any other call O(1), all amortised; with a curve, the first call of a layer in an iteration takes O(experts), later
+/// ones O(log slots) for each expert.
 class LayerSlots {
  public:
   /// `experts`: of each layer.
@@ -185,9 +233,9 @@ class LayerSlots {
   }
   /// Whether a hit curve says what is there.
   [[nodiscard]] bool by_curve(std::int32_t layer) const { return drawn(layer).has_value(); }
-  /// Those of `used` that are resident are used now, in this order.
-  void touch(std::int32_t layer, std::span<const ExpertUse> used) {
-    if (!by_curve(layer)) layers_[static_cast<std::size_t>(layer)].touch(used);
+  /// Experts that are resident are used now, in this order, each once.
+  void touch(std::int32_t layer, std::span<const ExpertUse> resident) {
+    if (!by_curve(layer)) layers_[static_cast<std::size_t>(layer)].touch(resident);
   }
   /// Which of `used` are resident, and which are not.
   void split(std::int32_t layer, std::span<const ExpertUse> used, SplitUses& uses) const {
@@ -198,6 +246,16 @@ class LayerSlots {
     } else {
       uses.split(used, [&slots = of(layer)](std::int32_t expert) { return slots.holds(expert); });
     }
+  }
+  /// Lists which of `used` are resident, and calls `miss(use)` for each of the others in their order. The list of those
+  /// that are missing is not to be read.
+  template <class Miss>
+  void list_resident(std::int32_t layer, std::span<const ExpertUse> used, SplitUses& uses, const Miss& miss) const {
+    if (std::ssize(used) == experts_ && !by_curve(layer)) {
+      return uses.list_resident_of_all(used, of(layer).held(), miss);
+    }
+    split(layer, used, uses);
+    for (const ExpertUse& use : uses.missing) miss(use);
   }
   /// `expert` takes a slot; which expert left it, if that is known.
   std::optional<std::int32_t> replace(std::int32_t layer, std::int32_t expert) {

@@ -43,7 +43,7 @@ std::span<const SubBatchShape> FlexgenLayers::split(const BatchShape& shape) {
   return sub_batches_;
 }
 
-LayerRule* FlexgenLayers::begin(const BatchShape& /*shape*/, Duration /*layer*/) {
+LayerRule* FlexgenLayers::begin(const BatchShape& /*shape*/, const LayerCompute& /*compute*/) {
   Copy moved;
   if (prefills_) {
     rule_.end_block();

@@ -20,7 +20,7 @@ class FlexgenLayers final : public LayerPolicy {
 
   [[nodiscard]] Blocks capacity() const override { return view_.tier(kGpuTier).total; }
   [[nodiscard]] std::span<const SubBatchShape> split(const BatchShape& shape) override;
-  [[nodiscard]] LayerRule* begin(const BatchShape& shape, Duration layer) override;
+  [[nodiscard]] LayerRule* begin(const BatchShape& shape, const LayerCompute& compute) override;
   void iteration_ended(const LayerReport& report) override;
   [[nodiscard]] Bytes held_of_lender() const override { return tensors_.held(); }
   [[nodiscard]] Figures figures() const override;

@@ -1,9 +1,7 @@
 // The smallest of some numbers that change one at a time.
 #pragma once
 
-#include <algorithm>
 #include <bit>
-#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -13,14 +11,9 @@
 namespace spillway {
 
 /// Numbers by place, all 0 at first, each above the smallest int64. Equal numbers: the lowest place is the least. set()
-/// and second() are O(log places), least() and at() O(1).
+/// is O(log places), least() and at() O(1).
 class LeastTree {
  public:
-  struct Entry {
-    std::int64_t value = 0;
-    std::size_t place = 0;
-    auto operator<=>(const Entry&) const = default;
-  };
   explicit LeastTree(std::size_t places) : leaves_(std::bit_ceil(places)), nodes_(2 * leaves_) {
     for (std::size_t place = 0; place < leaves_; ++place) {
       nodes_[leaves_ + place] = {place < places ? 0 : std::numeric_limits<std::int64_t>::max(), place};
@@ -48,15 +41,12 @@ class LeastTree {
   [[nodiscard]] std::int64_t at(std::size_t place) const { return nodes_[leaves_ + place].value; }
   /// The place of the smallest number.
   [[nodiscard]] std::size_t least() const { return nodes_[1].place; }
-  /// The smallest of all others; where there is one place alone, the largest int64 at none.
-  [[nodiscard]] Entry second() const {
-    Entry second{std::numeric_limits<std::int64_t>::max(), leaves_};
-    for (std::size_t at = leaves_ + least(); at > 1; at /= 2) second = std::min(second, nodes_[at ^ 1U]);
-    return second;
-  }
 
  private:
-  using Node = Entry;  // the smallest number below it
+  struct Node {  // the smallest number below it
+    std::int64_t value = 0;
+    std::size_t place = 0;
+  };
   std::size_t leaves_;
   std::vector<Node> nodes_;  // a heap: 1 is the root, the second half are the places
 };

@@ -120,7 +120,7 @@ class FixedInterval final : public LayerPolicy {
       : interval_(how.interval), capacity_(capacity), streamer_(deployment, how) {}
 
   [[nodiscard]] Blocks capacity() const override { return capacity_; }
-  [[nodiscard]] LayerRule* begin(const BatchShape& /*shape*/, Duration /*layer*/) override {
+  [[nodiscard]] LayerRule* begin(const BatchShape& /*shape*/, const LayerCompute& /*compute*/) override {
     return streamer_.iterate(interval_);
   }
   [[nodiscard]] Figures figures() const override { return streamer_.figures(); }

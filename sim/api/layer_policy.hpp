@@ -122,9 +122,9 @@ class LayerPolicy {
   [[nodiscard]] virtual Blocks capacity() const = 0;
   /// The sub-batches of the iteration; empty: the batch is not split. The span is valid until the next call.
   [[nodiscard]] virtual std::span<const SubBatchShape> split(const BatchShape& /*shape*/) { return {}; }
-  /// The rule that says what the layers of the iteration that starts now wait for; null: nothing. `layer` is the
-  /// compute time of one layer.
-  [[nodiscard]] virtual LayerRule* begin(const BatchShape& shape, Duration layer) = 0;
+  /// The rule that says what the layers of the iteration that starts now wait for; null: nothing. `compute` is without
+  /// what the rule's layers compute, and without the slowdown by copies.
+  [[nodiscard]] virtual LayerRule* begin(const BatchShape& shape, const LayerCompute& compute) = 0;
   virtual void copied(const Copy& /*copy*/, SimTime /*started*/, SimTime /*ended*/) {}
   /// False: `copied` need not be called for copies on this stream. Constant for a run.
   [[nodiscard]] virtual bool hears_of(Stream /*stream*/) const { return true; }

@@ -100,6 +100,7 @@ IterationTime IterationRunner::time_of(const BatchShape& shape, Duration cpu_att
 
 void IterationRunner::add_sub_batch(const BatchShape& shape, Duration cpu_attention) {
   IterationTime time = time_of(shape, cpu_attention, times_);
+  if (layers_ != nullptr) add_compute(time);
   sub_batches_.push_back({time.before, LayerTimes(time.layer + cpu_attention), time.after});
   if (several_kinds_) {
     for (Duration& kind : time.kinds) kind += cpu_attention;
@@ -108,6 +109,18 @@ void IterationRunner::add_sub_batch(const BatchShape& shape, Duration cpu_attent
   attention_of_.push_back(time.attention);
   if (observer_ != nullptr)
     report_sub_batch(shape, time.before + (sub_batches_.size() == 1 ? memory_busy_ : Duration{}));
+}
+
+void IterationRunner::add_compute(const IterationTime& time) {
+  if (several_kinds_) {
+    const LayerKinds& kinds = model_.layer_kinds();
+    for (std::size_t kind = 0; kind < kMostLayerKinds; ++kind) {
+      compute_.kinds[kind] += time.kinds[kind] * kinds.layers[kind];
+    }
+  } else {
+    compute_.kinds.front() += time.layer * model_.layers();
+  }
+  compute_.attention += time.attention * model_.layers();
 }
 
 void IterationRunner::report_sub_batch(const BatchShape& shape, Duration before) {
@@ -136,6 +149,7 @@ void IterationRunner::fill(ExecutedIteration& iteration, const Times& sums) {
 
 void IterationRunner::time_sub_batches(std::span<const BatchShape> shapes) {
   times_ = {};
+  compute_ = {};
   sub_batches_.clear();
   attention_of_.clear();
   kinds_.clear();
@@ -349,7 +363,7 @@ void IterationRunner::begin_prepared(std::span<const BatchShape> shapes, Blocks 
   if (draw_ != nullptr) draw_->begin(shapes.front());
   if (layers_ != nullptr) {
     for (Part& one : parts_) {
-      if (one.policy != nullptr) one.rule = one.policy->begin(shapes.front(), times_.layer);
+      if (one.policy != nullptr) one.rule = one.policy->begin(shapes.front(), compute_);
     }
   }
   queue_copies(stored);

@@ -281,6 +281,8 @@ class IterationRunner final : private CopyObserver {
   };
   /// The time of a sub-batch, which is added to the sums.
   IterationTime time_of(const BatchShape& shape, Duration cpu_attention, Times& sums);
+  /// Adds to compute_.
+  void add_compute(const IterationTime& time);
   /// The iteration makes up for the time in which the memory was busy. Returns that time, which the sums include then.
   Duration make_up(Times& sums);
   /// The figures of an iteration that do not depend on copies.
@@ -362,6 +364,7 @@ class IterationRunner final : private CopyObserver {
   std::vector<SubBatchTimes> sub_batches_;
   std::vector<Duration> attention_of_;  // of each of them, per layer, on the GPU
   Times times_;
+  LayerCompute compute_;
   ExecutedIteration result_;
   std::vector<std::array<Duration, kMostLayerKinds>> kinds_;  // of each sub-batch, where layers are of several kinds
   std::vector<Duration> layer_times_;                         // then of each of their layers

@@ -346,26 +346,38 @@ ExpertDraw::Base& ExpertDraw::prepared(std::int32_t layer) {
   return base;
 }
 
-void ExpertDraw::prepare(Base& base) const {
+void ExpertDraw::prepare(Base& base) {
   base.for_decodes = decodes_;
   base.for_fresh = fresh_;
   base.shared_for = -1;
   base.sum = 0;
-  for (std::vector<double>* values : {&base.idle, &base.weights}) values->resize(base.pi.size());
-  base.ratio.resize(base.pi.size());
-  for (std::vector<std::int64_t>* values : {&base.d, &base.again}) values->resize(base.pi.size());
+  const std::size_t count = base.pi.size();
+  for (std::vector<double>* values : {&base.idle, &base.weights, &bases_, &unused_}) values->resize(count);
+  base.d.resize(count);
   const double q = choice_.locality;
-  for (std::size_t r = 0; r < base.pi.size(); ++r) {
+  for (std::size_t r = 0; r < count; ++r) bases_[r] = 1.0 - base.pi[r];
+  portable_powers(bases_, fresh_, base.idle);
+  if (decodes_ > 0) {
+    for (std::size_t r = 0; r < count; ++r) bases_[r] = 1.0 - (1.0 - q) * base.pi[r];
+    portable_powers(bases_, decodes_, unused_);
+    for (std::size_t r = 0; r < count; ++r) base.idle[r] *= unused_[r];
+  }
+  for (std::size_t r = 0; r < count; ++r) {
+    const double pi = base.pi[r];
+    base.d[r] = to_fixed(1.0 - base.idle[r]);
+    base.sum += base.d[r];
+    const double mu = expected_decodes(pi, 0.0) + real(fresh_) * pi;
+    base.weights[r] = mu * static_cast<double>(kFixedOne) / real(base.d[r]);
+  }
+  if (decodes_ == 0) return;
+  base.ratio.resize(count);
+  base.again.resize(count);
+  for (std::size_t r = 0; r < count; ++r) {
     const double pi = base.pi[r];
     const double unused = 1.0 - (1.0 - q) * pi;
     const double ratio = unused > 0.0 ? (1.0 - q) * (1.0 - pi) / unused : 0.0;
-    base.idle[r] = portable_power(unused, real(decodes_)) * portable_power(1.0 - pi, real(fresh_));
-    base.d[r] = to_fixed(1.0 - base.idle[r]);
-    base.sum += base.d[r];
     if (base.ratio[r].base != ratio) base.ratio[r] = PowerBase::of(ratio);
     base.again[r] = chance(base, r, 1.0, ratio);
-    const double mu = expected_decodes(pi, 0.0) + real(fresh_) * pi;
-    base.weights[r] = mu * static_cast<double>(kFixedOne) / real(base.d[r]);
   }
 }
 
@@ -379,6 +391,10 @@ void ExpertDraw::share_tokens(Layer& layer, const Base& base) {
   const bool raised = changed_.size() > layer.before.size();
   before_.resize(drawn_.size());
   weights_.resize(drawn_.size());
+  if (decodes_ == 0 && !raised) {
+    for (std::size_t i = 0; i < drawn_.size(); ++i) weights_[i] = base.weights[rank[index(drawn_[i])]];
+    return whole_tokens(layer);
+  }
   auto before = layer.before.begin();
   for (std::size_t i = 0; i < drawn_.size(); ++i) {
     const std::size_t r = rank[index(drawn_[i])];
@@ -392,6 +408,10 @@ void ExpertDraw::share_tokens(Layer& layer, const Base& base) {
     const double mu = expected_decodes(base.pi[r], before_[i]) + real(fresh_) * base.pi[r];
     weights_[i] = mu * static_cast<double>(kFixedOne) / real(base.d[r]);
   }
+  whole_tokens(layer);
+}
+
+void ExpertDraw::whole_tokens(Layer& layer) {
   remainder_(weights_, choice_.top_k * tokens(), tokens(), parts_);
   for (std::size_t i = 0; i < drawn_.size(); ++i) {
     layer.used[i] = {drawn_[i], static_cast<std::int32_t>(parts_[i])};

@@ -105,10 +105,11 @@ class ExpertDraw final : public ExpertActivation {
     std::vector<double> pi{};
     std::int64_t for_decodes = -1;  // T_d = for_decodes, T_n = for_fresh:
     std::int64_t for_fresh = -1;
-    std::vector<std::int64_t> d{};      // of an m of 0
-    std::int64_t sum = 0;               // of d
-    std::vector<double> idle{};         // 1 - d
-    std::vector<PowerBase> ratio{};     // its factor for each 1 that m is more
+    std::vector<std::int64_t> d{};  // of an m of 0
+    std::int64_t sum = 0;           // of d
+    std::vector<double> idle{};     // 1 - d
+    // Where sequences decode, since otherwise no m is above 0:
+    std::vector<PowerBase> ratio{};     // factor of idle for each 1 that m is more
     std::vector<std::int64_t> again{};  // d of an m of 1
     std::vector<double> weights{};      // mu / d of an m of 0, times 2^32
     // Where prompts alone use all experts:
@@ -155,7 +156,7 @@ class ExpertDraw final : public ExpertActivation {
   void change(Base& base, std::size_t rank, std::int64_t d) {
     changed_.emplace_back(rank, std::exchange(base.d[rank], d));
   }
-  void prepare(Base& base) const;
+  void prepare(Base& base);
   /// d of an expert of this rank, given its ratio to the power of m.
   [[nodiscard]] std::int64_t chance(const Base& base, std::size_t rank, double m, double power) const {
     const double idle = base.idle[rank] * power;
@@ -170,6 +171,8 @@ class ExpertDraw final : public ExpertActivation {
     return m * (q + (1.0 - q) * pi) + (real(decodes_) - m) * (1.0 - q) * pi;
   }
   void share_tokens(Layer& layer, const Base& base);
+  /// Those of the experts drawn, by weights_.
+  void whole_tokens(Layer& layer);
   void remember(Layer& layer, const Base& base);
   void sort_drawn();
   /// No expert is left out where their chances have this sum.
@@ -200,6 +203,9 @@ class ExpertDraw final : public ExpertActivation {
   std::vector<PowerBase> other_ratios_;
   std::vector<double> other_m_;
   PortablePowers powers_;
+  // By rank, while a base is prepared:
+  std::vector<double> bases_;
+  std::vector<double> unused_;
   std::vector<double> weights_;
   std::vector<std::int64_t> parts_;
   LargestRemainder remainder_;

@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <cstdlib>
+#include <limits>
 #include <numeric>
 #include <string>
 
@@ -35,24 +36,30 @@ class LargestOf {
   void clear() { counts_.fill(0); }
   /// Without a branch: a number that is not `wanted` counts for nothing.
   void add(std::int64_t number, bool wanted) { counts_[range(number)] += static_cast<std::int32_t>(wanted); }
-  /// The range in which number `taken` of the largest ones lies; how many are above that range.
+  /// The range in which number `taken` of the largest ones lies, and how many are above that range.
   struct End {
-    std::size_t range = 0;
+    std::int64_t lowest = 0;  // number of the range
+    std::int64_t beyond = 0;  // the next number above it
     std::int64_t above = 0;
   };
   [[nodiscard]] End end_of(std::int64_t taken) const {
-    End end{.range = kRanges - 1};
-    while (end.above + counts_[end.range] < taken) end.above += counts_[end.range--];
+    End end;
+    std::int64_t range = kRanges - 1;
+    const auto count = [this, &range] { return counts_[static_cast<std::size_t>(range)]; };
+    for (; end.above + count() < taken; --range) end.above += count();
+    using Limits = std::numeric_limits<std::int64_t>;
+    end.lowest = range == 0 ? Limits::min() : range << kShift;
+    end.beyond = range == kRanges - 1 ? Limits::max() : (range + 1) << kShift;
     return end;
   }
+
+ private:
   /// Ascends with the number.
   [[nodiscard]] static std::size_t range(std::int64_t number) {
     return static_cast<std::size_t>(std::clamp<std::int64_t>(number >> kShift, 0, kRanges - 1));
   }
-
- private:
-  static constexpr unsigned kShift = 12;
-  static constexpr std::int64_t kRanges = 256;  // a million >> kShift, and some more
+  static constexpr unsigned kShift = 14;
+  static constexpr std::int64_t kRanges = 64;  // a million >> kShift, and some more
   std::array<std::int32_t, kRanges> counts_{};
 };
 
@@ -65,6 +72,21 @@ double portable_power(double base, double exponent) {
     return whole_power(base, static_cast<std::int64_t>(exponent));
   }
   return portable_exp(exponent * portable_log(base));
+}
+
+void portable_powers(std::span<double> bases, std::int64_t exponent, std::span<double> powers) {
+  if (real(exponent) > kMostWholePower) {
+    for (std::size_t i = 0; i < bases.size(); ++i) powers[i] = portable_power(bases[i], real(exponent));
+    return;
+  }
+  // As whole_power(), factor by factor, so that all bases are multiplied at once.
+  std::ranges::fill(powers, 1.0);
+  for (; exponent > 0; exponent >>= 1U) {
+    if ((exponent & 1) != 0) {
+      for (std::size_t i = 0; i < bases.size(); ++i) powers[i] *= bases[i];
+    }
+    for (double& base : bases) base *= base;
+  }
 }
 
 PowerBase PowerBase::of(double base) { return {base, base > 0.0 ? portable_log(base) : 0.0}; }
@@ -140,24 +162,29 @@ bool LargestRemainder::operator()(std::span<const double> weights, std::int64_t 
   lacks_.resize(count);
   last_.resize(count);
   std::int64_t left = total;
+  LargestOf largest;  // of what parts lack that may be larger: most often, some are
+  std::int64_t candidates = 0;
   for (std::size_t i = 0; i < count; ++i) {
     const double share = weights[i] * scale;
     parts[i] = std::min(std::max(static_cast<std::int64_t>(share), std::int64_t{1}), most);
     lacks_[i] = to_millionths(share - real(parts[i]));
     left -= parts[i];
+    largest.add(lacks_[i], parts[i] != most);
+    candidates += static_cast<std::int64_t>(parts[i] != most);
   }
   bool by_position = false;
-  LargestOf largest;
-  while (left != 0) {
+  for (bool counted = left > 0; left != 0; counted = false) {
     const std::int64_t by = left > 0 ? 1 : -1;
     // A part that gives up one is the one that has most of what it should not have.
     const std::int64_t bound = by > 0 ? most : 1;
-    const auto open = [&](std::size_t i) { return parts[i] != bound; };
-    largest.clear();
-    std::int64_t candidates = 0;
-    for (std::size_t i = 0; i < count; ++i) {
-      largest.add(by * lacks_[i], open(i));
-      candidates += static_cast<std::int64_t>(open(i));
+    if (!counted) {
+      largest.clear();
+      candidates = 0;
+      for (std::size_t i = 0; i < count; ++i) {
+        lacks_[i] = to_millionths(weights[i] * scale - real(parts[i]));
+        largest.add(by * lacks_[i], parts[i] != bound);
+        candidates += static_cast<std::int64_t>(parts[i] != bound);
+      }
     }
     SPILLWAY_CHECK(candidates > 0,
                    "parts of 1 to " + std::to_string(most) + " cannot add up to " + std::to_string(total));
@@ -165,10 +192,13 @@ bool LargestRemainder::operator()(std::span<const double> weights, std::int64_t 
     const LargestOf::End end = largest.end_of(taken);
     std::size_t of_range = 0;
     for (std::size_t i = 0; i < count; ++i) {
-      const std::size_t range = LargestOf::range(by * lacks_[i]);
+      // Without a branch: no processor can predict these.
+      const std::int64_t lack = by * lacks_[i];
+      const auto open = static_cast<std::size_t>(parts[i] != bound);
+      const auto above = static_cast<std::size_t>(lack >= end.beyond);
       last_[of_range] = i;
-      of_range += static_cast<std::size_t>(open(i) && range == end.range);
-      parts[i] += open(i) && range > end.range ? by : 0;
+      of_range += open & ~above & static_cast<std::size_t>(lack >= end.lowest);
+      parts[i] += by * static_cast<std::int64_t>(open & above);
     }
     const std::span<std::size_t> last = std::span(last_).first(of_range);
     std::ranges::sort(last, [this, by](std::size_t a, std::size_t b) {
@@ -178,9 +208,6 @@ bool LargestRemainder::operator()(std::span<const double> weights, std::int64_t 
     by_position |= of_last < last.size() && lacks_[last[of_last - 1]] == lacks_[last[of_last]];
     for (const std::size_t i : last.first(of_last)) parts[i] += by;
     left -= by * taken;
-    if (left != 0) {
-      for (std::size_t i = 0; i < count; ++i) lacks_[i] = to_millionths(weights[i] * scale - real(parts[i]));
-    }
   }
   return by_position;
 }

@@ -214,7 +214,7 @@ void experts(benchmark::State& state, const std::string& policy) {
                      prompt < 0 ? std::string("workload.input_tokens=uniform(512,0.99)")
                                 : fmt::format("workload.input_tokens={}", prompt),
                      fmt::format("workload.output_tokens={}", decodes ? 1000 : 1),
-                     fmt::format("workload.requests={}", decodes ? 20 : 2000)});
+                     fmt::format("workload.requests={}", decodes ? 20 : 20'000)});
   });
 }
 

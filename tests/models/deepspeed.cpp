@@ -95,7 +95,7 @@ class DeepSpeedLayers final : public LayerPolicy {
               context.settings.get<Duration>("policy.fetch_overhead")) {}
 
   [[nodiscard]] Blocks capacity() const override { return blocks_; }
-  [[nodiscard]] LayerRule* begin(const BatchShape&, Duration) override { return &rule_; }
+  [[nodiscard]] LayerRule* begin(const BatchShape&, const LayerCompute&) override { return &rule_; }
 
  private:
   const Blocks blocks_;

@@ -190,7 +190,7 @@ class FlexgenSteps final : public LayerPolicy {
     return shapes_;
   }
 
-  [[nodiscard]] LayerRule* begin(const BatchShape&, Duration) override {
+  [[nodiscard]] LayerRule* begin(const BatchShape&, const LayerCompute&) override {
     // Every step of this iteration, and the one that follows where the block goes on.
     struct Step {
       bool first_of_layer;

@@ -234,7 +234,7 @@ class PlainPie final : public LayerPolicy {
 
   [[nodiscard]] Blocks capacity() const override { return room_; }
 
-  LayerRule* begin(const BatchShape& /*shape*/, Duration /*layer*/) override {
+  LayerRule* begin(const BatchShape& /*shape*/, const LayerCompute& /*compute*/) override {
     if (swap_.rests()) return nullptr;
     swap_.move(moved(m_), moved(m_before_));
     pie_branches().most_on_host = std::max(pie_branches().most_on_host, m_);

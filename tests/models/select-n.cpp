@@ -609,7 +609,7 @@ class PlainSelectN final : public LayerPolicy {
     return std::min(std::max(offered, needed), gpu.most);
   }
 
-  LayerRule* begin(const BatchShape& shape, Duration /*layer*/) override {
+  LayerRule* begin(const BatchShape& shape, const LayerCompute& /*compute*/) override {
     if (fixed_) return run(*fixed_, kNone);
     const TierState& gpu = view_.tier(kGpuTier);
     const Blocks in_use = gpu.total - gpu.free;

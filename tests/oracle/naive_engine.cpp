@@ -1864,9 +1864,12 @@ class NaiveEngine final : public View, public NaiveReplica, private Decision {
     }
     SimTime start = now_;
     report_ = LayerReport{};
+    LayerCompute compute;
     for (const IterationTime& time : times) {
       start = start + time.before;
       report_.layer += time.layer;
+      compute.kinds.front() += time.layer * config_.model->layers();
+      compute.attention += time.attention * config_.model->layers();
     }
     if (draw_) {
       std::vector<std::int64_t> kinds(static_cast<std::size_t>(draw_->patterns()));
@@ -1877,7 +1880,7 @@ class NaiveEngine final : public View, public NaiveReplica, private Decision {
       draw_->begin(shapes.front());
     }
     for (Streamer& streamer : links_.streamers) {
-      streamer.rule = streamer.policy->begin(shapes.front(), report_.layer);
+      streamer.rule = streamer.policy->begin(shapes.front(), compute);
       streamer.owed = streamer.owed && streamer.rule != nullptr;
       streamer.waited = Duration{};
     }

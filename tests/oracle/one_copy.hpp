@@ -36,7 +36,7 @@ class OneCopy final : public LayerPolicy, private LayerRule {
  public:
   OneCopy(const ExecutionModel& model, Blocks blocks) : model_(model), blocks_(blocks) {}
   [[nodiscard]] Blocks capacity() const override { return blocks_; }
-  [[nodiscard]] LayerRule* begin(const BatchShape&, Duration) override {
+  [[nodiscard]] LayerRule* begin(const BatchShape&, const LayerCompute&) override {
     there_ = false;
     return this;
   }

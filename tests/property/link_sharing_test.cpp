@@ -71,7 +71,7 @@ class CopiesOfJobs final : public LayerPolicy, private LayerRule {
  public:
   explicit CopiesOfJobs(const std::vector<Job>& jobs) : jobs_(jobs) {}
   [[nodiscard]] Blocks capacity() const override { return Blocks(10); }
-  [[nodiscard]] LayerRule* begin(const BatchShape&, Duration) override { return this; }
+  [[nodiscard]] LayerRule* begin(const BatchShape&, const LayerCompute&) override { return this; }
 
  private:
   void at_layer_start(std::int32_t, std::int32_t, CopySink& sink) override {

@@ -312,7 +312,7 @@ class ScriptedLayers final : public LayerPolicy {
   ScriptedLayers(const View& view, std::function<Blocks(const View&)> blocks)
       : view_(view), blocks_(std::move(blocks)) {}
   [[nodiscard]] Blocks capacity() const override { return blocks_(view_); }
-  [[nodiscard]] LayerRule* begin(const BatchShape&, Duration) override { return nullptr; }
+  [[nodiscard]] LayerRule* begin(const BatchShape&, const LayerCompute&) override { return nullptr; }
 
  private:
   const View& view_;

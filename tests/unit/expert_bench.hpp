@@ -121,10 +121,16 @@ class ExpertBench {
     const std::span<const PrefillChunk> chunks(chunk);
     const BatchShape shape{
         .decode_sequences = tokens, .chunks = chunks.first(prompt > 0 ? 1 : 0), .sampled_sequences = tokens};
-    const Duration every = model.iteration(shape).layer;
+    const IterationTime time = model.iteration(shape);
+    const Duration every = time.layer;
     const std::array<SubBatchTimes, 1> times{
         SubBatchTimes{.gpu = layer_times.empty() ? LayerTimes(every) : LayerTimes(std::span(layer_times))}};
-    rule_ = layers_->begin(shape, every);
+    LayerCompute compute{.attention = time.attention * model.layers()};
+    for (std::int32_t l = 0; l < model.layers(); ++l) {
+      const LayerKinds& kinds = model.layer_kinds();
+      compute.kinds[kinds.several() ? kinds.of_layer[static_cast<std::size_t>(l)] : 0] += times.front().gpu.at(l);
+    }
+    rule_ = layers_->begin(shape, compute);
     const IterationPlan plan{model.layers(), times, rule_};
     const SimTime start = executor_.now();
     executor_.begin(plan, start);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <vector>
 
 #include "sim/core/random.hpp"
@@ -19,12 +20,12 @@ std::vector<ExpertUse> uses(const std::vector<std::int32_t>& experts) {
   return uses;
 }
 
-// 3, 1 and 4 are there, in this order. 1 and 5 are used: 3 and 4 are older than 1. 5 takes the slot of 3, 0 that of 4,
+// 3, 1 and 4 are there, in this order. 1 is used: 3 and 4 are older. 5 takes the slot of 3, 0 that of 4,
 // 2 that of 1.
 TEST(ExpertSlots, TheLeastRecentlyUsedLeaves) {
   ExpertSlots slots(6, std::vector<std::int32_t>{3, 1, 4});
   EXPECT_EQ(slots.slots(), 3);
-  slots.touch(uses({1, 5}));
+  slots.touch(uses({1}));
   EXPECT_FALSE(slots.holds(5));
   EXPECT_EQ(slots.replace(5), 3);
   EXPECT_FALSE(slots.holds(3));
@@ -60,12 +61,14 @@ TEST(ExpertSlots, AgreeWithAList) {
       } else if (what == 1) {
         std::vector<std::int32_t> used;
         used.reserve(all.size());
+        const bool whole = below(4) == 0;
         for (const std::int32_t e : all) {
-          if (below(2) == 0) used.push_back(e);
+          if (std::ranges::find(list, e) != list.end() && (whole || below(2) == 0)) used.push_back(e);
         }
         slots.touch(uses(used));
         for (const std::int32_t e : used) {
-          if (std::erase(list, e) > 0) list.push_back(e);
+          std::erase(list, e);
+          list.push_back(e);
         }
       } else {
         for (int n = below(2) == 0 ? 1 : 3 * experts; n > 0; --n, ++many) {
@@ -85,6 +88,23 @@ TEST(ExpertSlots, AgreeWithAList) {
   }
   EXPECT_GT(many, 10'000);
   EXPECT_GT(fills, 300);
+}
+
+// Against a stable sort. Of a few tokens each, many uses are equal.
+TEST(MostUsed, AgreeWithAStableSort) {
+  RandomStream random(13, 0, "most-used");
+  const auto below = [&](std::int32_t end) { return static_cast<std::int32_t>(random.uniform() * end); };
+  MostUsed most;
+  for (int c = 0; c < 2000; ++c) {
+    std::vector<ExpertUse> uses;
+    for (std::int32_t e = 0, experts = below(30); e < experts; ++e) uses.push_back({e, 1 + below(c % 2 == 0 ? 5 : 50)});
+    const auto count = static_cast<std::size_t>(below(6));
+    most.begin(count);
+    for (const ExpertUse& use : uses) most.add(use);
+    std::ranges::stable_sort(uses, std::greater{}, &ExpertUse::tokens);
+    uses.resize(std::min(uses.size(), count));
+    ASSERT_TRUE(std::ranges::equal(most.uses(), uses)) << "case " << c;
+  }
 }
 
 // Against a look at each expert. Of 63 to 130 experts, runs are of 1 to 150, so that some end with a word of 64 bits,
@@ -113,6 +133,10 @@ TEST(SplitUses, OfAllExperts_AreWholeRuns) {
     split.split_all(used, held);
     ASSERT_TRUE(std::ranges::equal(split.resident, resident)) << "case " << c;
     ASSERT_TRUE(std::ranges::equal(split.missing, missing)) << "case " << c;
+    std::vector<ExpertUse> missed;
+    split.list_resident_of_all(used, held, [&missed](const ExpertUse& use) { missed.push_back(use); });
+    ASSERT_TRUE(std::ranges::equal(split.resident, resident)) << "case " << c;
+    ASSERT_TRUE(std::ranges::equal(missed, missing)) << "case " << c;
     words += std::ranges::find(held, ~std::uint64_t{0}) != held.end() ? 1 : 0;
   }
   EXPECT_GT(words, 100);

@@ -23,7 +23,7 @@ class CopyBeforeSecondLayer final : public LayerPolicy, private LayerRule {
  public:
   explicit CopyBeforeSecondLayer(Bytes bytes) : bytes_(bytes) {}
   [[nodiscard]] Blocks capacity() const override { return Blocks(100); }
-  [[nodiscard]] LayerRule* begin(const BatchShape&, Duration) override {
+  [[nodiscard]] LayerRule* begin(const BatchShape&, const LayerCompute&) override {
     there_ = false;
     return this;
   }

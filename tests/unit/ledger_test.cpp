@@ -313,7 +313,7 @@ PolicyInfo streaming(const std::string& name) {
 class Layers : public LayerPolicy, protected LayerRule {
  public:
   [[nodiscard]] Blocks capacity() const override { return Blocks(100); }
-  [[nodiscard]] LayerRule* begin(const BatchShape&, Duration) override { return this; }
+  [[nodiscard]] LayerRule* begin(const BatchShape&, const LayerCompute&) override { return this; }
   void at_layer_start(std::int32_t layer, std::int32_t, CopySink& sink) override {
     sink.issue({.stream = Stream::h2d, .layer = layer, .bytes = Bytes(10), .transfer = Duration(5)});
     sink_ = &sink;
@@ -339,8 +339,8 @@ class Fidget final : public Layers {
   }
 };
 
-std::string error_of(const PolicyInfo& policy) {
-  const oracle::WatchingModel model;
+/// A request of 40 tokens that generates 3.
+void serve_one(const PolicyInfo& policy, const ExecutionModel& model) {
   const std::vector<RequestSpec> requests{oracle::request(40, 16, 3)};
   const Settings settings = oracle::policy_settings(policy, {});
   oracle::ListSource source(requests);
@@ -353,8 +353,12 @@ std::string error_of(const PolicyInfo& policy) {
   instance.kv = KvLayout{Blocks(100), Blocks(0), Tokens(16), Bytes(640)};
   instance.deployment.block_bytes = Bytes(640);
   instance.max_model_len = Tokens(1600);
+  static_cast<void>(simulate(config));
+}
+
+std::string error_of(const PolicyInfo& policy) {
   try {
-    static_cast<void>(simulate(config));
+    serve_one(policy, oracle::WatchingModel());
   } catch (const InvariantError& error) {
     return error.what();
   }
@@ -368,6 +372,50 @@ TEST(Ledger, ARuleThatCopiesOutsideItsIterations_IsFound) {
   EXPECT_NE(error.find("policy smuggler"), std::string::npos) << error;
   EXPECT_NE(error.find("carried 30 bytes from the host, 9 to it"), std::string::npos) << error;
   EXPECT_NE(error.find("charged with 30 bytes from the host, 0 to it"), std::string::npos) << error;
+}
+
+/// Notes what it is told that each iteration computes.
+class Listener final : public Layers {
+ public:
+  [[nodiscard]] LayerRule* begin(const BatchShape& shape, const LayerCompute& compute) override {
+    heard().push_back(compute);
+    return Layers::begin(shape, compute);
+  }
+  static std::vector<LayerCompute>& heard() {
+    static std::vector<LayerCompute> heard;
+    return heard;
+  }
+};
+
+/// Four layers, of which the GPU attends for 4 ns in each: of one kind 10 ns, or of two kinds 10, 30, 10 and 10 ns.
+class FourLayers final : public ExecutionModel {
+ public:
+  explicit FourLayers(bool several) {
+    if (several) kinds_ = {.of_layer = {0, 1, 0, 0}, .layers = {3, 1}};
+  }
+  [[nodiscard]] std::int32_t layers() const override { return 4; }
+  [[nodiscard]] const LayerKinds& layer_kinds() const override { return kinds_; }
+  [[nodiscard]] IterationTime iteration(const BatchShape&) const override {
+    if (!kinds_.several()) return {.layer = Duration(10), .attention = Duration(4)};
+    return {.layer = Duration(15), .attention = Duration(4), .kinds = {Duration(10), Duration(30)}};
+  }
+  [[nodiscard]] CopyTime copy(Stream, std::int64_t, Bytes, CopyMechanism) const override { return {}; }
+
+ private:
+  LayerKinds kinds_{};
+};
+
+TEST(Ledger, APolicyIsToldWhatTheLayersOfEachKindCompute) {
+  for (const bool several : {false, true}) {
+    Listener::heard().clear();
+    serve_one(streaming<Listener>("listener"), FourLayers(several));
+    ASSERT_EQ(Listener::heard().size(), 3U) << "iterations";
+    for (const LayerCompute& compute : Listener::heard()) {
+      EXPECT_EQ(compute.kinds[0], Duration(several ? 30 : 40));
+      EXPECT_EQ(compute.kinds[1], Duration(several ? 30 : 0));
+      EXPECT_EQ(compute.attention, Duration(16));
+    }
+  }
 }
 
 TEST(Ledger, ARuleThatCopiesForEverWithoutTime_IsFound) {

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <type_traits>
 #include <vector>
 
@@ -41,6 +42,49 @@ TEST(ExpertShares, PrioritiesOfThePaper) {
   EXPECT_DOUBLE_EQ(load_priority(0.8, 2, 0, 4), 0.4);
 }
 
+// Against a stable sort of all, from the first layer on and from the last expert of each. Shares of one expert in 20
+// are large, so that the others share a few ranges, in which they are often equal.
+TEST(ExpertShares, AreInTheOrderOfTheirWorth) {
+  RandomStream random(9, 0, "expert-shares");
+  const auto below = [&](std::int64_t end) {
+    return static_cast<std::int32_t>(random.uniform() * static_cast<double>(end));
+  };
+  for (int c = 0; c < 200; ++c) {
+    const std::int32_t layers = 1 + below(5);
+    const std::int32_t experts = 1 + below(60);
+    std::vector<std::vector<double>> rows(static_cast<std::size_t>(layers),
+                                          std::vector<double>(static_cast<std::size_t>(experts)));
+    for (std::vector<double>& row : rows) {
+      for (double& share : row) share = to_billionths(below(20) == 0 ? random.uniform() : 1e-8 * below(1 + c % 40));
+    }
+    const auto share = [&](std::int32_t layer, std::int32_t expert) {
+      return rows[static_cast<std::size_t>(layer)][static_cast<std::size_t>(expert)];
+    };
+    // Changed once, so that nothing of the order before is left.
+    ExpertShares shares(layers, experts, [](std::int32_t, std::int32_t) { return 0.5; });
+    shares.change([&](std::int32_t layer, std::span<double> row) {
+      std::ranges::copy(rows[static_cast<std::size_t>(layer)], row.begin());
+    });
+    std::vector<LayerExpert> sorted;
+    for (std::int32_t layer = 0; layer < layers; ++layer) {
+      for (std::int32_t e = experts; e-- > 0;) sorted.push_back({layer, e});
+    }
+    std::ranges::stable_sort(sorted, {}, [&](const LayerExpert& one) {
+      return keep_priority(share(one.layer, one.expert), one.layer, layers);
+    });
+    std::vector<std::int32_t> places(static_cast<std::size_t>(layers), experts);
+    for (std::size_t rank = 0; rank < sorted.size(); ++rank) {
+      const LayerExpert& one = sorted[rank];
+      ASSERT_EQ(shares.by_worth(rank), one) << "case " << c << ", rank " << rank;
+      ASSERT_EQ(shares.ranks(one.layer)[one.expert], rank);
+      const std::int32_t place = --places[static_cast<std::size_t>(one.layer)];
+      ASSERT_EQ(shares.place_by_worth(rank), place);
+      ASSERT_EQ(shares.order(one.layer)[place], one.expert);
+      ASSERT_EQ(shares.share(one), share(one.layer, one.expert));
+    }
+  }
+}
+
 /// A matrix that is told of all changes.
 template <class Matrix>
 class Told {
@@ -61,23 +105,16 @@ class Told {
     if constexpr (std::is_same_v<Matrix, ExpertMatrix>) {
       matrix_.add_all(layer, experts.size(), [&](std::size_t i) { return experts[i]; });
     } else {
-      matrix_.add_all(layer, experts.size());
+      matrix_.add_all(layer);
     }
   }
   /// Those that leave one after the other.
   std::vector<LayerExpert> remove_least(std::int32_t running, std::int64_t count) {
     std::vector<LayerExpert> left;
-    if constexpr (std::is_same_v<Matrix, ExpertMatrix>) {
-      matrix_.remove_least(running, count, [&](const LayerExpert& one) {
-        present_.set(one, false);
-        left.push_back(one);
-      });
-    } else {
-      for (; count > 0; --count) {
-        left.push_back(matrix_.least(running)->one);
-        remove(left.back());
-      }
-    }
+    matrix_.remove_least(running, count, [&](const LayerExpert& one) {
+      present_.set(one, false);
+      left.push_back(one);
+    });
     return left;
   }
   std::optional<LayerExpert> least(std::int32_t running) {
@@ -318,6 +355,46 @@ TEST(MoeInfinity, ExpertsThatAreExecutedTogetherCountEach) {
   FourLayers run(12, {kRows}, {});
   EXPECT_NEAR(run.all_experts(), 16.0, 0.01);
   EXPECT_NEAR(run.figures().at("gpu_expert_seconds"), 12e-6, 1e-8);
+}
+
+/// The first of three layers is dense and takes 1, the others take 2 without their experts. The GPU attends for 0.5 of
+/// each, or nobody knows for how long.
+class DenseThenExperts final : public ExecutionModel {
+ public:
+  explicit DenseThenExperts(bool knows_attention) : knows_attention_(knows_attention) {}
+  [[nodiscard]] std::int32_t layers() const override { return 3; }
+  [[nodiscard]] const LayerKinds& layer_kinds() const override { return kinds_; }
+  [[nodiscard]] IterationTime iteration(const BatchShape&) const override {
+    return {.layer = Duration(1'666),
+            .attention = Duration(knows_attention_ ? 500 : 0),
+            .kinds = {Duration(1'000), Duration(2'000)}};
+  }
+  [[nodiscard]] CopyTime copy(Stream, std::int64_t, Bytes, CopyMechanism) const override { return {}; }
+
+ private:
+  bool knows_attention_;
+  LayerKinds kinds_{.of_layer = {0, 1, 1}, .layers = {1, 2}};
+};
+
+// Two iterations: dense layers 2 * 1, layers with experts 2 * 2 * 2 without these, attention 2 * 3 * 0.5.
+TEST(MoeInfinity, TheGpusTimeIsByKindOfLayer) {
+  for (const bool knows_attention : {true, false}) {
+    const DenseThenExperts model(knows_attention);
+    Deployment deployment = small(3, 3, 1, 1.0, 1.0);
+    deployment.experts->layers = {1, 2};
+    ExpertBench bench("moe-infinity", model, deployment, {{"policy.gpu_experts", std::int64_t{4}}}, {}, {},
+                      {{{0.4, 0.5, 0.1}, {0.1, 0.8, 0.1}}});
+    bench.routers.used = {{{0, 1}}, {{1, 1}}};
+    bench.layer_times = {Duration(1'000), Duration(2'000), Duration(2'000)};
+    for (int iteration = 0; iteration < 2; ++iteration) bench.iterate();
+    const Figures figures = bench.figures();
+    EXPECT_DOUBLE_EQ(figures.at("gpu_dense_layer_seconds"), 2e-6);
+    EXPECT_DOUBLE_EQ(figures.at("gpu_expert_layer_seconds"), 8e-6);
+    EXPECT_EQ(figures.contains("gpu_attention_seconds"), knows_attention);
+    if (knows_attention) {
+      EXPECT_DOUBLE_EQ(figures.at("gpu_attention_seconds"), 3e-6);
+    }
+  }
 }
 
 // (1, 0) is worth keeping .45, so gate 0 at 1 loads nothing. At gate 1, at 3, (3, 0) is the most worth loading, .9
