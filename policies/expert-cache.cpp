@@ -57,25 +57,32 @@ class ExpertCache final : public ExpertLayers {
     const std::span<const ExpertUse> used = activation().layer(layer);
     std::vector<Coming>& coming = coming_[static_cast<std::size_t>(layer)];
     std::erase_if(coming, [this](const Coming& one) { return one.ticket <= arrived(); });
+    std::int64_t rows = 0;  // of experts that are not there, or not yet
     if (cpu_) {
       wanted_.begin(static_cast<std::size_t>(uploads_));
-      slots_.list_resident(layer, used, uses_, [this](const ExpertUse& use) { wanted_.add(use); });
+      slots_.list_resident(layer, used, uses_, [this, &rows](const ExpertUse& use) {
+        rows += use.tokens;
+        wanted_.add(use);
+      });
     } else {
       slots_.split(layer, used, uses_);
     }
     slots_.touch(layer, uses_.resident);
     if (!coming.empty()) {
-      const auto is_coming = [&coming](const ExpertUse& use) {
-        return std::ranges::find(coming, use.expert, &Coming::expert) != coming.end();
-      };
-      const auto late = std::ranges::remove_if(uses_.resident, is_coming);
+      const auto late = std::ranges::remove_if(uses_.resident, [&coming, &rows](const ExpertUse& use) {
+        const bool is_late = std::ranges::find(coming, use.expert, &Coming::expert) != coming.end();
+        if (is_late) rows += use.tokens;
+        return is_late;
+      });
       counts_.late += std::ssize(late);
       uses_.resident = uses_.resident.first(uses_.resident.size() - late.size());
     }
     counts_.resident += std::ssize(uses_.resident);
     compute(uses_.resident);
     if (cpu_) {
-      compute_missing(std::ssize(used), sink);
+      const std::int64_t missing = std::ssize(used) - std::ssize(uses_.resident);
+      counts_.on_cpu += missing;
+      compute_on_cpu(sink, missing, rows);
     } else {
       await_missing(layer, sink);
     }
@@ -86,15 +93,6 @@ class ExpertCache final : public ExpertLayers {
     counts_.demanded += experts().bytes * std::ssize(uses_.missing);
     slots_.replace_all(layer, uses_.missing);
     load_and_compute(sink, uses_.missing, experts().matrices);
-  }
-
-  /// Of `used` experts, those that are not there, or not yet.
-  void compute_missing(std::int64_t used, CopySink& sink) {
-    const std::int64_t count = used - std::ssize(uses_.resident);
-    std::int64_t rows = experts().top_k * activation().tokens();
-    for (const ExpertUse& use : uses_.resident) rows -= use.tokens;
-    counts_.on_cpu += count;
-    compute_on_cpu(sink, count, rows);
   }
 
   void leave(std::int32_t layer, CopySink& sink) override {

@@ -114,7 +114,7 @@ class MoeInfinity final : public ExpertLayers {
     return *stored;
   }
   /// What the iteration's requests use, if each is mistaken for one of a kind that is so many further on.
-  /// O(layers * experts * (kinds + log experts)).
+  /// O(n * kinds), and O(n log n) at most, for n experts of all layers.
   void change_shares(ExpertShares& mixed, std::int32_t mistaken) {
     const std::int32_t patterns = activation().patterns();
     if (popularity_.empty()) {

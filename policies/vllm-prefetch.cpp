@@ -50,7 +50,9 @@ class VllmPrefetch final : public LayerPolicy, private LayerRule {
   }
 
   [[nodiscard]] Blocks capacity() const override { return capacity_; }
-  [[nodiscard]] LayerRule* begin(const BatchShape&, const LayerCompute&) override { return offloaded_.empty() ? nullptr : this; }
+  [[nodiscard]] LayerRule* begin(const BatchShape&, const LayerCompute&) override {
+    return offloaded_.empty() ? nullptr : this;
+  }
   [[nodiscard]] Figures figures() const override { return {{kPeakHostLayers, static_cast<double>(host_.count())}}; }
 
  private:

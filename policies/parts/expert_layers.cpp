@@ -149,20 +149,21 @@ std::vector<FigureDefinition> expert_figures() {
            Merge::sum},
           {"gpu_expert_layer_seconds",
            "s",
-           "Time in which the GPU computed the rest of the layers with routed experts (attention, routers, shared "
-           "experts), in the whole run, without the slowdown by copies.",
+           "Time that layers with routed experts took without these: attention, routers, shared experts, and the "
+           "launches and exchanges of data between GPUs that nothing hides. In the whole run, without the slowdown by "
+           "copies.",
            {},
            Merge::sum},
           {"gpu_dense_layer_seconds",
            "s",
-           "Time in which the GPU computed layers without routed experts, in the whole run, without the slowdown by "
-           "copies.",
+           "Time that layers without routed experts took, launches and exchanges of data between GPUs included, in "
+           "the whole run, without the slowdown by copies.",
            {},
            Merge::sum},
           {"gpu_attention_seconds",
            "s",
-           "The part of both in which the GPU attended, in the whole run. Missing if the latency model does not tell "
-           "attention apart.",
+           "The part of gpu_expert_layer_seconds and gpu_dense_layer_seconds in which the GPU attended, at the full "
+           "clock. Missing if the latency model does not tell attention apart.",
            {},
            Merge::sum}};
 }
@@ -183,11 +184,15 @@ ExpertLayers::ExpertLayers(const Deployment& deployment, Blocks capacity, Expert
 }
 
 LayerRule* ExpertLayers::begin(const BatchShape& /*shape*/, const LayerCompute& compute) {
-  for (std::size_t kind = 0; kind < kMostLayerKinds; ++kind) {
-    (has_experts_[kind] ? around_experts_ : in_dense_layers_) += compute.kinds[kind];
-  }
-  attending_ += compute.attention;
+  compute_ = compute;
   return this;
+}
+
+void ExpertLayers::iteration_ended(const LayerReport& /*report*/) {
+  for (std::size_t kind = 0; kind < kMostLayerKinds; ++kind) {
+    (has_experts_[kind] ? around_experts_ : in_dense_layers_) += compute_.kinds[kind];
+  }
+  attending_ += compute_.attention;
 }
 
 double ExpertLayers::cpu_reading_seconds(std::int64_t experts) const {

@@ -64,6 +64,7 @@ class ExpertLayers : public LayerPolicy, protected LayerRule {
  public:
   [[nodiscard]] Blocks capacity() const final { return capacity_; }
   [[nodiscard]] LayerRule* begin(const BatchShape& shape, const LayerCompute& compute) override;
+  void iteration_ended(const LayerReport& report) override;
   void copied(const Copy& copy, SimTime started, SimTime ended) override;
   [[nodiscard]] bool hears_of(Stream stream) const override { return stream == Stream::cpu; }
   [[nodiscard]] Figures figures() const override;
@@ -245,12 +246,12 @@ class ExpertLayers : public LayerPolicy, protected LayerRule {
   const Blocks capacity_;
   const ExpertCpu cpu_;
   std::vector<std::int32_t> number_of_;  // of each layer of the model, among those with experts; -1: it has none
-  std::array<bool, kMostLayerKinds> has_experts_{};  // the layers of a kind
-  bool entered_ = false;                 // the gate of the layer has opened
-  std::vector<OnGpu> one_on_gpu_;        // by rows
-  std::int64_t rows_by_weights_ = 0;     // most_rows_by_weights()
-  std::array<OnCpu, 16> on_cpu_{};       // by experts, modulo its size
-  std::vector<Piece> pieces_;            // of the layer
+  std::array<bool, kMostLayerKinds> has_experts_{};  // by kind: whether its layers do
+  bool entered_ = false;                             // the gate of the layer has opened
+  std::vector<OnGpu> one_on_gpu_;                    // by rows
+  std::int64_t rows_by_weights_ = 0;                 // most_rows_by_weights()
+  std::array<OnCpu, 16> on_cpu_{};                   // by experts, modulo its size
+  std::vector<Piece> pieces_;                        // of the layer
   std::size_t next_ = 0;
   std::deque<Turn> turns_;            // of those from `next_` on
   std::vector<Piece> pieces_behind_;  // while turns are listed
@@ -270,10 +271,12 @@ class ExpertLayers : public LayerPolicy, protected LayerRule {
   std::int64_t returned_ = 0;
   std::int64_t deferred_ = 0;  // of the calls
   Duration cpu_busy_{};
-  Duration gpu_busy_{};         // with experts
-  Duration around_experts_{};   // with the rest of their layers
-  Duration in_dense_layers_{};  // with other layers
-  Duration attending_{};        // the part of these two
+  Duration gpu_busy_{};  // with experts
+  // Of iterations that have ended:
+  Duration around_experts_{};   // in layers with experts, without these
+  Duration in_dense_layers_{};  // in the others
+  Duration attending_{};        // in both
+  LayerCompute compute_{};      // of the iteration that runs
   Bytes cpu_read_{};
 };
 

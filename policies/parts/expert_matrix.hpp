@@ -48,7 +48,7 @@ struct LayerExpert {
   return (whole + static_cast<double>(billionths - whole >= 0.5)) * 1e-9;
 }
 
-/// One byte, and no character, which could be a part of anything: a compiler would read all else again after a write.
+/// Not a character type: a write to one might change anything, so a compiler would read everything again.
 enum class Presence : std::uint8_t { absent, present };
 
 /// Which experts are present.
@@ -72,14 +72,14 @@ class PresentExperts {
   std::vector<Presence> present_;
 };
 
-/// Shares of every expert, each row adding up to 1, and two orders of the experts: of each row by their share, the
-/// largest first, where the number of an expert is its place; and of all rows by what keeping them is worth, the least
-/// first, where it is its rank. Of equal ones, the expert with the lowest number comes first in its row; of all rows,
-/// one of the first layer does, and of these the one that is last in the row.
+/// Shares of every expert, each row adding up to 1, in billionths (to_billionths()), and two orders of the experts. In
+/// that of a row, by share, the largest comes first; the number of an expert is its place. In that of all rows, by what
+/// keeping an expert is worth, the least comes first; the number is its rank. Of equal ones, the expert with the lowest
+/// number comes first in a row. In the order of all rows the first layer does, and in it the expert with the highest.
 class ExpertShares {
  public:
-  /// `share(layer, expert)`; at most 65,536 experts of each of as many layers, 2^32 in all. O(n log n) for n experts of
-  /// all layers, and O(n) where what keeping them is worth is spread out.
+  /// `share(layer, expert)`; at most 65,536 experts of each of as many layers, fewer than 2^32 in all. O(n log n) for n
+  /// experts of all layers; O(n) where what keeping them is worth is spread out.
   template <class Share>
   ExpertShares(std::int32_t layers, std::int32_t experts, const Share& share)
       : layers_(layers),
@@ -122,7 +122,7 @@ class ExpertShares {
     std::uint32_t number = 0;  // in the order of equal ones
     auto operator<=>(const Worth&) const = default;
   };
-  struct Small {  // so that those of all layers stay in a cache
+  struct Placed {  // small, so that those of all layers stay in a cache
     std::uint16_t layer = 0;
     std::uint16_t expert = 0;
     std::uint16_t place = 0;
@@ -184,7 +184,7 @@ class ExpertShares {
   std::vector<double> shares_;        // by expert
   std::vector<std::uint16_t> order_;  // by place
   std::vector<std::uint32_t> rank_;   // by expert
-  std::vector<Small> by_worth_;       // by rank
+  std::vector<Placed> by_worth_;      // by rank
   // Kept for their memory:
   std::vector<Worth> unsorted_;
   std::vector<Worth> sorted_;
@@ -255,7 +255,8 @@ class ExpertMatrix {
  public:
   ExpertMatrix(const PresentExperts& present, const ExpertShares& shares)
       : present_(present),
-        by_worth_(static_cast<std::size_t>(shares.layers()) * static_cast<std::size_t>(shares.experts()) / kBits + 1),
+        present_by_rank_(
+            static_cast<std::size_t>(shares.layers()) * static_cast<std::size_t>(shares.experts()) / kBits + 1),
         gaps_(static_cast<std::size_t>(shares.layers())),
         first_absent_(shares.layers()) {
     set(shares);
@@ -264,18 +265,19 @@ class ExpertMatrix {
   /// Replaces the shares. O(layers * experts).
   void set(const ExpertShares& shares) {
     shares_ = &shares;
-    std::ranges::fill(by_worth_, 0);
+    std::ranges::fill(present_by_rank_, 0);
     for (std::int32_t layer = 0; layer < shares.layers(); ++layer) {
       const std::uint32_t* const ranks = shares.ranks(layer);
       const Presence* const present = present_.row(layer);
       for (std::int32_t expert = 0; expert < shares.experts(); ++expert) {
-        by_worth_[ranks[expert] / kBits] |= static_cast<std::uint64_t>(present[expert]) << (ranks[expert] % kBits);
+        const std::uint32_t rank = ranks[expert];
+        present_by_rank_[rank / kBits] |= static_cast<std::uint64_t>(present[expert]) << (rank % kBits);
       }
     }
     first_ = first_running_ = 0;
     std::ranges::fill(gaps_, Gap{});
   }
-  /// O(1).
+  /// O(1), and so is remove().
   void add(const LayerExpert& one) {
     add_all(one.layer, 1, [&one](std::size_t /*i*/) { return one.expert; });
   }
@@ -287,7 +289,7 @@ class ExpertMatrix {
     std::uint32_t lowest = std::numeric_limits<std::uint32_t>::max();
     for (std::size_t i = 0; i < count; ++i) {
       const std::uint32_t rank = ranks[expert(i)];
-      by_worth_[rank / kBits] |= bit(rank);
+      present_by_rank_[rank / kBits] |= bit(rank);
       lowest = std::min(lowest, rank);
     }
     std::size_t& first = layer == running_ ? first_running_ : first_;
@@ -295,8 +297,8 @@ class ExpertMatrix {
     gaps_[at(layer)].changed = true;
   }
   /// Removes the `count` experts that least(running) would name one after the other, if each was removed, and calls
-  /// `left(one)` for each, which must change `present`; so many must be there in other layers. O(count), and O(n / 64)
-  /// at most for n experts of all layers, where few are present.
+  /// `left(one)` for each, which must change `present`; so many must be there in other layers. O(count + n / 64) for n
+  /// experts of all layers, and O(present experts of the running layer).
   template <class Left>
   void remove_least(std::int32_t running, std::int64_t count, const Left& left) {
     if (count == 0) return;
@@ -317,7 +319,7 @@ class ExpertMatrix {
     });
     return least;
   }
-  /// O(layers), and amortised O(1) for each expert that has come or left.
+  /// O(layers), and O(experts) for each layer that has changed since it was asked for.
   [[nodiscard]] std::optional<LayerExpert> most(std::int32_t running, double kept) {
     for (std::int32_t layer = running + 1; layer < shares_->layers(); ++layer) {
       if (gaps_[at(layer)].changed) look_for_gap(layer);
@@ -328,7 +330,8 @@ class ExpertMatrix {
   }
 
  private:
-  /// The first place of a layer whose expert is not present, or `experts`; since `changed`, one before it at most.
+  /// The first place of a layer whose expert is not present, or `experts`. While `changed`: all before it are present,
+  /// and this one may be.
   struct Gap {
     std::int32_t place = 0;
     bool changed = true;
@@ -337,7 +340,7 @@ class ExpertMatrix {
   static std::size_t at(std::int32_t layer) { return static_cast<std::size_t>(layer); }
   static std::uint64_t bit(std::size_t rank) { return std::uint64_t{1} << (rank % kBits); }
   void leaves(std::size_t rank, const LayerExpert& one) {
-    by_worth_[rank / kBits] &= ~bit(rank);
+    present_by_rank_[rank / kBits] &= ~bit(rank);
     Gap& gap = gaps_[at(one.layer)];
     const std::int32_t place = shares_->place_by_worth(rank);
     if (place < gap.place) gap = {place, true};
@@ -355,13 +358,13 @@ class ExpertMatrix {
     if (running == running_) return;
     running_ = running;
     first_ = std::min(first_, first_running_);
-    first_running_ = by_worth_.size();
+    first_running_ = present_by_rank_.size();
   }
   /// Calls `visit(rank, one)` for the experts that do not stay, the least worth keeping first, until it returns false.
   template <class Visit>
   void visit(const Visit& visit) {
-    for (; first_ < by_worth_.size(); ++first_) {
-      for (std::uint64_t bits = by_worth_[first_]; bits != 0; bits &= bits - 1) {
+    for (; first_ < present_by_rank_.size(); ++first_) {
+      for (std::uint64_t bits = present_by_rank_[first_]; bits != 0; bits &= bits - 1) {
         const std::size_t rank = first_ * kBits + static_cast<std::size_t>(std::countr_zero(bits));
         const LayerExpert one = shares_->by_worth(rank);
         if (one.layer == running_) {
@@ -375,12 +378,12 @@ class ExpertMatrix {
 
   const PresentExperts& present_;
   const ExpertShares* shares_ = nullptr;
-  std::vector<std::uint64_t> by_worth_;  // bits by rank: which are present
-  std::int32_t running_ = -1;            // whose experts stay
-  std::size_t first_ = 0;                // no word before it has an expert of another layer than the running one
-  std::size_t first_running_ = 0;        // no word before both has any
-  std::vector<Gap> gaps_;                // by layer
-  FirstAbsent first_absent_;             // of those that have not changed
+  std::vector<std::uint64_t> present_by_rank_;  // bits by rank: which are present
+  std::int32_t running_ = -1;                   // whose experts stay
+  std::size_t first_ = 0;                       // no word before it has an expert of another layer than the running one
+  std::size_t first_running_ = 0;               // no word before the smaller one of both has any
+  std::vector<Gap> gaps_;                       // by layer
+  FirstAbsent first_absent_;                    // of those that have not changed
 };
 
 /// The same for a matrix that is told of many more changes than it is asked questions: it looks who is present when it
@@ -404,7 +407,7 @@ class SeldomAskedMatrix {
   /// As add() of some of one layer.
   void add_all(std::int32_t layer) { rows_[at(layer)].added = kBoth; }
   void remove(const LayerExpert& one) { rows_[at(one.layer)].removed = kBoth; }
-  /// O(layers).
+  /// O(layers), and O(experts) for each layer that has changed since it was asked for.
   [[nodiscard]] std::optional<KeptExpert> least(std::int32_t running) {
     std::uint32_t lowest = kNone;
     for (std::int32_t layer = 0; layer < shares_->layers(); ++layer) {
@@ -414,9 +417,11 @@ class SeldomAskedMatrix {
     const LayerExpert one = shares_->by_worth(lowest);
     return KeptExpert{one, shares_->kept(one)};
   }
-  /// As that of ExpertMatrix. O(layers + count log layers).
+  /// As that of ExpertMatrix. O(layers + count log layers), and O(experts) for each layer that has changed since it was
+  /// asked for.
   template <class Left>
   void remove_least(std::int32_t running, std::int64_t count, const Left& left) {
+    if (count == 0) return;
     lowest_.clear();
     for (std::int32_t layer = 0; layer < shares_->layers(); ++layer) {
       if (layer != running && last_of(layer) >= 0) lowest_.push_back(lowest_rank(layer));
@@ -433,6 +438,7 @@ class SeldomAskedMatrix {
       std::ranges::push_heap(lowest_, std::greater{});
     }
   }
+  /// As least().
   [[nodiscard]] std::optional<LayerExpert> most(std::int32_t running, double kept) {
     for (std::int32_t layer = running + 1; layer < shares_->layers(); ++layer) look_for_absent(layer);
     const std::int32_t layer = first_absent_.most(running, kept);
@@ -441,11 +447,13 @@ class SeldomAskedMatrix {
   }
 
  private:
-  /// Places, as when somebody last asked for each, and for which of them experts have come or left since.
+  /// What somebody may ask a row for.
   enum Asked : std::uint8_t { kLast = 1, kGap = 2, kBoth = 3 };
   struct Row {
+    // Places, as when somebody last asked for each:
     std::int32_t last = -1;         // of an expert that is present; -1: none is
     std::int32_t first_absent = 0;  // of one that is not; `experts`: all are present
+    // Of which of the two experts have come, or left, since then:
     std::uint8_t added = kBoth;
     std::uint8_t removed = kBoth;
   };
@@ -477,8 +485,9 @@ class SeldomAskedMatrix {
     const std::uint16_t* const order = shares_->order(layer);
     const Presence* const present = present_.row(layer);
     if ((row.removed & kGap) != 0) row.first_absent = 0;
-    while (row.first_absent < shares_->experts() && present[order[row.first_absent]] == Presence::present)
+    while (row.first_absent < shares_->experts() && present[order[row.first_absent]] == Presence::present) {
       ++row.first_absent;
+    }
     first_absent_.set(*shares_, layer, row.first_absent);
     row.added &= kLast;
     row.removed &= kLast;

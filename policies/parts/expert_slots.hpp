@@ -114,7 +114,11 @@ class MostUsed {
   }
   void set_bar() {
     constexpr std::int32_t kNone = std::numeric_limits<std::int32_t>::max();
-    bar_ = uses_.size() < count_ ? 0 : count_ == 0 ? kNone : uses_.back().tokens;
+    if (uses_.size() < count_) {
+      bar_ = 0;
+    } else {
+      bar_ = count_ == 0 ? kNone : uses_.back().tokens;
+    }
   }
 
   std::size_t count_ = 0;
@@ -217,9 +221,9 @@ class ExpertSlots {
 };
 
 /// The slots of all layers. With a measured hit curve, the curve says which experts in use are there, whatever was
-/// loaded before. add() takes O(experts), touch(), split(), list_resident() and replace_all() as much as they are given,
-/// any other call O(1), all amortised; with a curve, the first call of a layer in an iteration takes O(experts), later
-/// ones O(log slots) for each expert.
+/// loaded before. add() takes O(experts), touch(), split(), list_resident() and replace_all() as much as they are
+/// given, any other call O(1), all amortised; with a curve, the first call of a layer in an iteration takes O(experts),
+/// later ones O(log slots) for each expert.
 class LayerSlots {
  public:
   /// `experts`: of each layer.

@@ -78,10 +78,10 @@ struct IterationTime {
   std::array<Duration, kMostLayerKinds> kinds{};  // a layer of each kind, where there are several
 };
 
-/// What the GPU computes in all layers of an iteration: sums of IterationTime over its sub-batches.
+/// What all layers of an iteration take: sums of IterationTime over its sub-batches.
 struct LayerCompute {
   std::array<Duration, kMostLayerKinds> kinds{};  // all layers of each kind; of a model with one kind, the first
-  Duration attention{};  // the part in which the GPU attends; 0: the model does not tell it apart
+  Duration attention{};  // the part in which the GPU attends, at the full clock; 0: the model does not tell it apart
 };
 
 /// Time of a copy: `launch` does not depend on the link's load, `transfer` is bytes / bandwidth of an idle link.

@@ -30,7 +30,7 @@ class ExpertActivation {
   virtual ~ExpertActivation() = default;
   /// Tokens of the iteration.
   [[nodiscard]] virtual std::int64_t tokens() const = 0;
-  /// The experts in use, by ascending number; their tokens add up to top_k * tokens(). O(experts) for the first call of a layer in an iteration, then O(1).
+  /// The experts in use, by ascending number. O(experts) for the first call of a layer in an iteration, then O(1).
   [[nodiscard]] virtual std::span<const ExpertUse> layer(std::int32_t layer) = 0;
   /// How many they are. O(1) where no sequence decodes, for a policy that need not know which.
   [[nodiscard]] virtual std::int64_t distinct(std::int32_t layer) {

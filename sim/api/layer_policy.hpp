@@ -122,8 +122,8 @@ class LayerPolicy {
   [[nodiscard]] virtual Blocks capacity() const = 0;
   /// The sub-batches of the iteration; empty: the batch is not split. The span is valid until the next call.
   [[nodiscard]] virtual std::span<const SubBatchShape> split(const BatchShape& /*shape*/) { return {}; }
-  /// The rule that says what the layers of the iteration that starts now wait for; null: nothing. `compute` is without
-  /// what the rule's layers compute, and without the slowdown by copies.
+  /// The rule that says what the layers of the iteration that starts now wait for; null: nothing. `compute` is
+  /// without the work of the rule (LayerRule::work), and without the slowdown by copies.
   [[nodiscard]] virtual LayerRule* begin(const BatchShape& shape, const LayerCompute& compute) = 0;
   virtual void copied(const Copy& /*copy*/, SimTime /*started*/, SimTime /*ended*/) {}
   /// False: `copied` need not be called for copies on this stream. Constant for a run.

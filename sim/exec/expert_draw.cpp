@@ -355,11 +355,11 @@ void ExpertDraw::prepare(Base& base) {
   for (std::vector<double>* values : {&base.idle, &base.weights, &bases_, &unused_}) values->resize(count);
   base.d.resize(count);
   const double q = choice_.locality;
-  for (std::size_t r = 0; r < count; ++r) bases_[r] = 1.0 - base.pi[r];
-  portable_powers(bases_, fresh_, base.idle);
+  for (std::size_t r = 0; r < count; ++r) bases_[r] = std::max(0.0, 1.0 - base.pi[r]);
+  raise_all(bases_, fresh_, base.idle);
   if (decodes_ > 0) {
     for (std::size_t r = 0; r < count; ++r) bases_[r] = 1.0 - (1.0 - q) * base.pi[r];
-    portable_powers(bases_, decodes_, unused_);
+    raise_all(bases_, decodes_, unused_);
     for (std::size_t r = 0; r < count; ++r) base.idle[r] *= unused_[r];
   }
   for (std::size_t r = 0; r < count; ++r) {
@@ -389,12 +389,12 @@ void ExpertDraw::share_tokens(Layer& layer, const Base& base) {
     return;
   }
   const bool raised = changed_.size() > layer.before.size();
-  before_.resize(drawn_.size());
   weights_.resize(drawn_.size());
   if (decodes_ == 0 && !raised) {
     for (std::size_t i = 0; i < drawn_.size(); ++i) weights_[i] = base.weights[rank[index(drawn_[i])]];
     return whole_tokens(layer);
   }
+  before_.resize(drawn_.size());
   auto before = layer.before.begin();
   for (std::size_t i = 0; i < drawn_.size(); ++i) {
     const std::size_t r = rank[index(drawn_[i])];

@@ -108,10 +108,10 @@ class ExpertDraw final : public ExpertActivation {
     std::vector<std::int64_t> d{};  // of an m of 0
     std::int64_t sum = 0;           // of d
     std::vector<double> idle{};     // 1 - d
+    std::vector<double> weights{};  // mu / d of an m of 0, times 2^32
     // Where sequences decode, since otherwise no m is above 0:
     std::vector<PowerBase> ratio{};     // factor of idle for each 1 that m is more
     std::vector<std::int64_t> again{};  // d of an m of 1
-    std::vector<double> weights{};      // mu / d of an m of 0, times 2^32
     // Where prompts alone use all experts:
     std::int64_t shared_for = -1;             // T_n of the two below
     bool shared = false;                      // in each layer an expert has the tokens of its rank
@@ -206,6 +206,7 @@ class ExpertDraw final : public ExpertActivation {
   // By rank, while a base is prepared:
   std::vector<double> bases_;
   std::vector<double> unused_;
+  // Of experts drawn:
   std::vector<double> weights_;
   std::vector<std::int64_t> parts_;
   LargestRemainder remainder_;

@@ -34,7 +34,7 @@ std::int64_t to_millionths(double x) {
 class LargestOf {
  public:
   void clear() { counts_.fill(0); }
-  /// Without a branch: a number that is not `wanted` counts for nothing.
+  /// Without a branch: a number that is not `wanted` counts for nothing. The others are at most a million.
   void add(std::int64_t number, bool wanted) { counts_[range(number)] += static_cast<std::int32_t>(wanted); }
   /// The range in which number `taken` of the largest ones lies, and how many are above that range.
   struct End {
@@ -47,9 +47,8 @@ class LargestOf {
     std::int64_t range = kRanges - 1;
     const auto count = [this, &range] { return counts_[static_cast<std::size_t>(range)]; };
     for (; end.above + count() < taken; --range) end.above += count();
-    using Limits = std::numeric_limits<std::int64_t>;
-    end.lowest = range == 0 ? Limits::min() : range << kShift;
-    end.beyond = range == kRanges - 1 ? Limits::max() : (range + 1) << kShift;
+    end.lowest = range == 0 ? std::numeric_limits<std::int64_t>::min() : range << kShift;
+    end.beyond = (range + 1) << kShift;
     return end;
   }
 
@@ -74,7 +73,7 @@ double portable_power(double base, double exponent) {
   return portable_exp(exponent * portable_log(base));
 }
 
-void portable_powers(std::span<double> bases, std::int64_t exponent, std::span<double> powers) {
+void raise_all(std::span<double> bases, std::int64_t exponent, std::span<double> powers) {
   if (real(exponent) > kMostWholePower) {
     for (std::size_t i = 0; i < bases.size(); ++i) powers[i] = portable_power(bases[i], real(exponent));
     return;
@@ -162,7 +161,7 @@ bool LargestRemainder::operator()(std::span<const double> weights, std::int64_t 
   lacks_.resize(count);
   last_.resize(count);
   std::int64_t left = total;
-  LargestOf largest;  // of what parts lack that may be larger: most often, some are
+  LargestOf largest;  // counted in this loop already: most often, some parts must grow
   std::int64_t candidates = 0;
   for (std::size_t i = 0; i < count; ++i) {
     const double share = weights[i] * scale;

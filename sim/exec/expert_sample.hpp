@@ -20,9 +20,9 @@ namespace spillway {
 
 /// base^exponent for base in [0, 1], exponent >= 0; the same bits on every machine.
 [[nodiscard]] double portable_power(double base, double exponent);
-/// `powers[i]` = portable_power(bases[i], exponent) for each i, to the same bits, several times as fast. As many of
-/// both; `bases` are overwritten.
-void portable_powers(std::span<double> bases, std::int64_t exponent, std::span<double> powers);
+/// `powers[i]` = portable_power(bases[i], exponent) for each i, to the same bits; up to 2^20, several times as fast. As
+/// many of both; `bases` are lost.
+void raise_all(std::span<double> bases, std::int64_t exponent, std::span<double> powers);
 /// A number whose powers are wanted again and again.
 struct PowerBase {
   double base = 0.0;

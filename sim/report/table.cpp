@@ -529,6 +529,29 @@ class Table {
       }
     }
     lines_.add("Streaming", text);
+    for (const std::string part : {"", kWeightsPrefix}) {
+      if (has(part + "gpu_expert_seconds")) busy(part);
+    }
+  }
+
+  /// What GPU and CPU computed where a policy places experts, by kind of layer.
+  void busy(const std::string& part) {
+    const auto seconds = [&](const char* name) {
+      const Metric* const metric = run_.find(part + name);
+      return metric != nullptr ? metric->value.value_or(0.0) : 0.0;
+    };
+    std::string text = fmt::format("GPU: routed experts {} s, the rest of their layers {} s",
+                                   figure(seconds("gpu_expert_seconds")), figure(seconds("gpu_expert_layer_seconds")));
+    if (const double dense = seconds("gpu_dense_layer_seconds"); dense > 0.0) {
+      text += fmt::format(", dense layers {} s", figure(dense));
+    }
+    if (const double attention = seconds("gpu_attention_seconds"); attention > 0.0) {
+      text += fmt::format(" (attention {} s of it)", figure(attention));
+    }
+    if (const double cpu = seconds("cpu_expert_seconds"); cpu > 0.0) {
+      text += fmt::format("; CPU: experts {} s", figure(cpu));
+    }
+    lines_.add("Busy", text);
   }
 
   /// Decodes attended on the CPU beside the GPU.

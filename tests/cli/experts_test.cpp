@@ -461,6 +461,41 @@ TEST_F(Experts, AHitCurveDecidesWhatIsFound) {
   }
 }
 
+// A prompt uses all 128 experts of each layer. 32 slots would hold a quarter of them; the curve says a tenth.
+TEST_F(Experts, AHitCurveDecidesWhatIsFoundOfAllExperts) {
+  const json result = run({"policy.slots=32", "experts.hit_curve=32:0.1", "workload.output_tokens=1",
+                           "workload.requests=1", "workload.input_tokens=2000", "--fixed-locality"});
+  EXPECT_NEAR(result["metrics"]["expert_hit_fraction"]["value"].get<double>(), 0.1, 0.005);
+}
+
+// Of 61 layers, 3 are dense. An iteration that does not end counts in no kind of layer.
+TEST_F(Experts, TheTableSaysHowLongKindsOfLayersTook) {
+  const std::vector<std::string> deepseek{"model=deepseek-v3", "hardware=hgx-b200-8", "--fixed-locality"};
+  const auto table = spillway(small("run", deepseek, "expert-cache"));
+  ASSERT_EQ(table.code, 0) << table.err;
+  const std::string number = "[0-9.e-]+ s";
+  EXPECT_TRUE(std::regex_search(
+      unbroken(table.out),
+      std::regex("\nBusy         GPU: routed experts " + number + ", the rest of their layers " + number +
+                 ", dense layers " + number + " \\(attention " + number + " of it\\); CPU: experts " + number + "\n")))
+      << table.out;
+  const json all = run(deepseek);
+  const auto seconds = [](const json& result, const char* metric) {
+    return result["metrics"][metric]["value"].get<double>();
+  };
+  const double dense = seconds(all, "gpu_dense_layer_seconds");
+  const double rest = seconds(all, "gpu_expert_layer_seconds");
+  EXPECT_GT(dense, 0.0);
+  EXPECT_GT(rest, 58.0 / 3.0 * 0.2 * dense);  // whose dense MLPs are wider than shared experts
+  EXPECT_LT(rest, 58.0 / 3.0 * dense);
+  EXPECT_LT(seconds(all, "gpu_attention_seconds"), rest + dense);
+  EXPECT_LT(dense + rest + seconds(all, "gpu_expert_seconds"), seconds(all, "duration_s"));
+  const auto cut = run({"workload.input_tokens=2000", "workload.requests=1", "until=1ms", "--fixed-locality"});
+  EXPECT_EQ(seconds(cut, "gpu_expert_layer_seconds"), 0.0);
+  const auto without_dense = spillway(small("run", {"--fixed-locality"}, "expert-cache"));
+  EXPECT_THAT(without_dense.out, AllOf(HasSubstr("\nBusy         GPU: routed"), Not(HasSubstr("dense layers"))));
+}
+
 TEST_F(Experts, HitCurvesThatCannotBe) {
   const auto falls = spillway(small("run", {"experts.hit_curve=16:0.5,32:0.4"}));
   EXPECT_EQ(falls.code, 2);

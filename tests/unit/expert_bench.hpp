@@ -134,7 +134,9 @@ class ExpertBench {
     const IterationPlan plan{model.layers(), times, rule_};
     const SimTime start = executor_.now();
     executor_.begin(plan, start);
-    return executor_.run(plan, kNever).time - start;
+    const SimTime end = executor_.run(plan, kNever).time;
+    layers_->iteration_ended({});
+    return end - start;
   }
 
   /// Nothing runs for a while after an iteration. Copies go on.

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -375,7 +376,7 @@ TEST(Ledger, ARuleThatCopiesOutsideItsIterations_IsFound) {
 }
 
 /// Notes what it is told that each iteration computes.
-class Listener final : public Layers {
+class Listener : public Layers {
  public:
   [[nodiscard]] LayerRule* begin(const BatchShape& shape, const LayerCompute& compute) override {
     heard().push_back(compute);
@@ -385,6 +386,18 @@ class Listener final : public Layers {
     static std::vector<LayerCompute> heard;
     return heard;
   }
+};
+
+/// The same of two sub-batches, each like the whole.
+class TwiceAsMuch final : public Listener {
+ public:
+  [[nodiscard]] std::span<const SubBatchShape> split(const BatchShape& shape) override {
+    parts_.assign(2, {.shape = shape});
+    return parts_;
+  }
+
+ private:
+  std::vector<SubBatchShape> parts_;
 };
 
 /// Four layers, of which the GPU attends for 4 ns in each: of one kind 10 ns, or of two kinds 10, 30, 10 and 10 ns.
@@ -407,13 +420,16 @@ class FourLayers final : public ExecutionModel {
 
 TEST(Ledger, APolicyIsToldWhatTheLayersOfEachKindCompute) {
   for (const bool several : {false, true}) {
-    Listener::heard().clear();
-    serve_one(streaming<Listener>("listener"), FourLayers(several));
-    ASSERT_EQ(Listener::heard().size(), 3U) << "iterations";
-    for (const LayerCompute& compute : Listener::heard()) {
-      EXPECT_EQ(compute.kinds[0], Duration(several ? 30 : 40));
-      EXPECT_EQ(compute.kinds[1], Duration(several ? 30 : 0));
-      EXPECT_EQ(compute.attention, Duration(16));
+    for (const std::int64_t sub_batches : {1, 2}) {
+      Listener::heard().clear();
+      serve_one(sub_batches == 1 ? streaming<Listener>("listener") : streaming<TwiceAsMuch>("twice"),
+                FourLayers(several));
+      ASSERT_EQ(Listener::heard().size(), 3U) << "iterations";
+      for (const LayerCompute& compute : Listener::heard()) {
+        EXPECT_EQ(compute.kinds[0], Duration((several ? 30 : 40) * sub_batches));
+        EXPECT_EQ(compute.kinds[1], Duration((several ? 30 : 0) * sub_batches));
+        EXPECT_EQ(compute.attention, Duration(16 * sub_batches));
+      }
     }
   }
 }

@@ -167,6 +167,15 @@ TYPED_TEST(ExpertMatrices, OfEqualOnesThatOfTheFirstLayerLeaves) {
   EXPECT_EQ(matrix.least(3), (LayerExpert{0, 0}));
 }
 
+TYPED_TEST(ExpertMatrices, OfTheOnlyLayerNobodyLeaves) {
+  const ExpertShares shares(1, 2, [](std::int32_t, std::int32_t) { return 0.5; });
+  TypeParam matrix(shares);
+  matrix.add({0, 1});
+  EXPECT_EQ(matrix.least(0), std::nullopt);
+  EXPECT_THAT(matrix.remove_least(0, 0), testing::IsEmpty());
+  EXPECT_EQ(matrix.most(0, 0.0), std::nullopt);
+}
+
 /// The matrix of three layers, answered by looking at every expert.
 struct PlainMatrix {
   static constexpr std::int32_t kLayers = 3;
