@@ -69,13 +69,14 @@ class ExpertCache final : public ExpertLayers {
     }
     slots_.touch(layer, uses_.resident);
     if (!coming.empty()) {
-      const auto late = std::ranges::remove_if(uses_.resident, [&coming, &rows](const ExpertUse& use) {
+      std::span<ExpertUse>& resident = uses_.resident;
+      const auto late = std::remove_if(resident.begin(), resident.end(), [&coming, &rows](const ExpertUse& use) {
         const bool is_late = std::ranges::find(coming, use.expert, &Coming::expert) != coming.end();
         if (is_late) rows += use.tokens;
         return is_late;
       });
-      counts_.late += std::ssize(late);
-      uses_.resident = uses_.resident.first(uses_.resident.size() - late.size());
+      counts_.late += resident.end() - late;
+      resident = resident.first(static_cast<std::size_t>(late - resident.begin()));
     }
     counts_.resident += std::ssize(uses_.resident);
     compute(uses_.resident);
