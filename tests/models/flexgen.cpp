@@ -105,7 +105,8 @@ class StepByStep final : public LayerRule {
     micro_batches_ = micro_batches;
   }
   void at_layer_start(std::int32_t layer, std::int32_t sub_batch, CopySink& sink) override {
-    step_ = static_cast<std::size_t>(layer * micro_batches_ + sub_batch);
+    step_ = static_cast<std::size_t>(layer) * static_cast<std::size_t>(micro_batches_) +
+            static_cast<std::size_t>(sub_batch);
     held_ = true;
     if (under_way_ == 0) go(sink);
   }
