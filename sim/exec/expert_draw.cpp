@@ -356,10 +356,10 @@ void ExpertDraw::prepare(Base& base) {
   base.d.resize(count);
   const double q = choice_.locality;
   for (std::size_t r = 0; r < count; ++r) bases_[r] = std::max(0.0, 1.0 - base.pi[r]);
-  raise_all(bases_, fresh_, base.idle);
+  raise_to_power(bases_, fresh_, base.idle);
   if (decodes_ > 0) {
-    for (std::size_t r = 0; r < count; ++r) bases_[r] = 1.0 - (1.0 - q) * base.pi[r];
-    raise_all(bases_, decodes_, unused_);
+    for (std::size_t r = 0; r < count; ++r) bases_[r] = std::max(0.0, 1.0 - (1.0 - q) * base.pi[r]);
+    raise_to_power(bases_, decodes_, unused_);
     for (std::size_t r = 0; r < count; ++r) base.idle[r] *= unused_[r];
   }
   for (std::size_t r = 0; r < count; ++r) {

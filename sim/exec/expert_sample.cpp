@@ -73,7 +73,7 @@ double portable_power(double base, double exponent) {
   return portable_exp(exponent * portable_log(base));
 }
 
-void raise_all(std::span<double> bases, std::int64_t exponent, std::span<double> powers) {
+void raise_to_power(std::span<double> bases, std::int64_t exponent, std::span<double> powers) {
   if (real(exponent) > kMostWholePower) {
     for (std::size_t i = 0; i < bases.size(); ++i) powers[i] = portable_power(bases[i], real(exponent));
     return;

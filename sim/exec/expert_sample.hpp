@@ -22,7 +22,7 @@ namespace spillway {
 [[nodiscard]] double portable_power(double base, double exponent);
 /// `powers[i]` = portable_power(bases[i], exponent) for each i, to the same bits; up to 2^20, several times as fast. As
 /// many of both; `bases` are lost.
-void raise_all(std::span<double> bases, std::int64_t exponent, std::span<double> powers);
+void raise_to_power(std::span<double> bases, std::int64_t exponent, std::span<double> powers);
 /// A number whose powers are wanted again and again.
 struct PowerBase {
   double base = 0.0;

@@ -493,8 +493,9 @@ class Table {
                  ? fmt::format("expansion {}; ", mean)
                  : fmt::format("expansion mean {}, peak {}, at the end {}; ", mean, peak, last);
     }
-    text += fmt::format("compute waits {} of the time; links busy {} in, {} out", show("layer_stall_fraction", percent),
-                        show("h2d_link_fraction", percent), show("d2h_link_fraction", percent));
+    text += fmt::format("compute waits for copies {} of the time; links busy {} in, {} out",
+                        show("layer_stall_fraction", percent), show("h2d_link_fraction", percent),
+                        show("d2h_link_fraction", percent));
     const Metric* attention = run_.find("cpu_attention_time_fraction");
     if (attention != nullptr && attention->value.value_or(0.0) > 0.0) {
       text += fmt::format("; GPU waits for attention on the CPU {} of the time", percent(*attention->value));

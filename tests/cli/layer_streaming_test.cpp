@@ -399,7 +399,7 @@ TEST_F(LayerStreaming, ReplicasOnOneBusAgreeOnTheirIntervals) {
   EXPECT_LT(value(shared, "mean_bus_demand_gb_per_s").get<double>(), 24.0);
   EXPECT_EQ(value(shared, "refused_requests"), 0.0);
   EXPECT_TRUE(value(apart, "mean_bus_demand_gb_per_s").is_null());
-  EXPECT_THAT(spillway(two).out, HasSubstr("coordinated demand on the bus"));
+  EXPECT_THAT(spillway(two).out, HasSubstr("; coordinated demand"));
 }
 
 // OPT-13B needs an interval of 3 for any KV: 13 layers of 0.629 GB, or 20.4 GB/s together at 800 ms.

@@ -167,7 +167,7 @@ TEST(ExpertDraw, PowersWithOneExponentAreThoseOneByOne) {
   for (const std::int64_t exponent : {0, 1, 2, 3, 17, 512, 1'000'000, 1 << 20, (1 << 20) + 1}) {
     std::vector<double> overwritten = bases;
     std::vector<double> powers(bases.size(), -1.0);
-    raise_all(overwritten, exponent, powers);
+    raise_to_power(overwritten, exponent, powers);
     for (std::size_t i = 0; i < bases.size(); ++i) {
       EXPECT_EQ(powers[i], portable_power(bases[i], static_cast<double>(exponent))) << bases[i] << " " << exponent;
     }
