@@ -59,11 +59,7 @@ class ExpertCache final : public ExpertLayers {
     std::erase_if(coming, [this](const Coming& one) { return one.ticket <= arrived(); });
     std::int64_t rows = 0;  // of experts that are not there, or not yet
     if (cpu_) {
-      wanted_.begin(static_cast<std::size_t>(uploads_));
-      slots_.list_resident(layer, used, uses_, [this, &rows](const ExpertUse& use) {
-        rows += use.tokens;
-        wanted_.add(use);
-      });
+      rows = look_up(layer, used);
     } else {
       slots_.split(layer, used, uses_);
     }
@@ -87,6 +83,30 @@ class ExpertCache final : public ExpertLayers {
     } else {
       await_missing(layer, sink);
     }
+  }
+
+  /// Sets uses_.resident and wanted_. Returns the tokens of what is missing.
+  std::int64_t look_up(std::int32_t layer, std::span<const ExpertUse> used) {
+    wanted_.begin(static_cast<std::size_t>(uploads_));
+    if (slots_.by_curve(layer) || !activation().follows_popularity(layer)) {
+      std::int64_t rows = 0;
+      slots_.list_resident(layer, used, uses_, [this, &rows](const ExpertUse& use) {
+        rows += use.tokens;
+        wanted_.add(use);
+      });
+      return rows;
+    }
+    slots_.list_resident(layer, used, uses_, [](const ExpertUse& /*use*/) {});
+    const std::span<const std::uint64_t> held = slots_.held(layer);
+    for (const std::int32_t expert : activation().by_popularity(layer)) {
+      if (is_held(held, expert)) continue;
+      const ExpertUse& use = used[static_cast<std::size_t>(expert)];
+      if (!wanted_.takes(use.tokens)) break;
+      wanted_.add(use);
+    }
+    std::int64_t rows = experts().top_k * activation().tokens();
+    for (const ExpertUse& use : uses_.resident) rows -= use.tokens;
+    return rows;
   }
 
   void await_missing(std::int32_t layer, CopySink& sink) {

@@ -244,8 +244,9 @@ class FirstAbsent {
 ///
 /// Contract of this and of SeldomAskedMatrix
 ///  * `present` and `shares` must outlive it, `shares` up to the next set().
-///  * Each change of `present` is told by add(), add_all() or remove() after it, or is made when remove_least() names
-///    the expert; at the start, none is present.
+///  * Each change of `present` is told by add(), add_all(), remove() or remove_many() after it, or is made when
+///    remove_least() names the expert; at the start, none is present. What remove_least() calls uses no other function
+///    of the same object.
 ///  * least(running) is the present expert that is least worth keeping, of all layers but `running`; of equal ones the
 ///    one of the first layer. 0 <= running < layers.
 ///  * most(running, kept) is the absent expert that is most worth loading, of the layers after `running` and of those
@@ -303,11 +304,17 @@ class ExpertMatrix {
   void remove_least(std::int32_t running, std::int64_t count, const Left& left) {
     if (count == 0) return;
     run(running);
-    visit([&](std::size_t rank, const LayerExpert& one) {
-      leaves(rank, one);
-      left(one);
-      return --count > 0;
-    });
+    while (count > 0 && first_ < present_by_rank_.size()) {
+      std::uint64_t stay = present_by_rank_[first_];
+      visit_word([&](std::size_t rank, const LayerExpert& one) {
+        stay &= ~bit(rank);
+        note_gap(rank, one);
+        left(one);
+        return --count > 0;
+      });
+      present_by_rank_[first_] = stay;
+      if (count > 0) ++first_;
+    }
   }
   /// As remove_least() of one.
   [[nodiscard]] std::optional<KeptExpert> least(std::int32_t running) {
@@ -341,6 +348,9 @@ class ExpertMatrix {
   static std::uint64_t bit(std::size_t rank) { return std::uint64_t{1} << (rank % kBits); }
   void leaves(std::size_t rank, const LayerExpert& one) {
     present_by_rank_[rank / kBits] &= ~bit(rank);
+    note_gap(rank, one);
+  }
+  void note_gap(std::size_t rank, const LayerExpert& one) {
     Gap& gap = gaps_[at(one.layer)];
     const std::int32_t place = shares_->place_by_worth(rank);
     if (place < gap.place) gap = {place, true};
@@ -363,17 +373,21 @@ class ExpertMatrix {
   /// Calls `visit(rank, one)` for the experts that do not stay, the least worth keeping first, until it returns false.
   template <class Visit>
   void visit(const Visit& visit) {
-    for (; first_ < present_by_rank_.size(); ++first_) {
-      for (std::uint64_t bits = present_by_rank_[first_]; bits != 0; bits &= bits - 1) {
-        const std::size_t rank = first_ * kBits + static_cast<std::size_t>(std::countr_zero(bits));
-        const LayerExpert one = shares_->by_worth(rank);
-        if (one.layer == running_) {
-          first_running_ = std::min(first_running_, first_);
-        } else if (!visit(rank, one)) {
-          return;
-        }
+    while (first_ < present_by_rank_.size() && visit_word(visit)) ++first_;
+  }
+  /// The same for those of the word `first_`. Returns whether it went on to the end.
+  template <class Visit>
+  bool visit_word(const Visit& visit) {
+    for (std::uint64_t bits = present_by_rank_[first_]; bits != 0; bits &= bits - 1) {
+      const std::size_t rank = first_ * kBits + static_cast<std::size_t>(std::countr_zero(bits));
+      const LayerExpert one = shares_->by_worth(rank);
+      if (one.layer == running_) {
+        first_running_ = std::min(first_running_, first_);
+      } else if (!visit(rank, one)) {
+        return false;
       }
     }
+    return true;
   }
 
   const PresentExperts& present_;
@@ -407,6 +421,10 @@ class SeldomAskedMatrix {
   /// As add() of some of one layer.
   void add_all(std::int32_t layer) { rows_[at(layer)].added = kBoth; }
   void remove(const LayerExpert& one) { rows_[at(one.layer)].removed = kBoth; }
+  /// As remove() of many, of any layers. O(layers), and O(layers * experts) in the next question.
+  void remove_many() {
+    for (Row& row : rows_) row.removed = kBoth;
+  }
   /// O(layers), and O(experts) for each layer that has changed since it was asked for.
   [[nodiscard]] std::optional<KeptExpert> least(std::int32_t running) {
     std::uint32_t lowest = kNone;

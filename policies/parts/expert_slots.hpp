@@ -89,8 +89,14 @@ struct SplitUses {
   std::vector<ExpertUse> room_;
 };
 
-/// Of the uses that it is shown, those with the most tokens: these first, and of equal ones the one that was shown
-/// first.
+/// Bit e of `held` says that expert e is there.
+[[nodiscard]] inline bool is_held(std::span<const std::uint64_t> held, std::int32_t expert) {
+  const auto at = static_cast<std::size_t>(expert);
+  return (held[at / SplitUses::kBits] >> (at % SplitUses::kBits) & 1U) != 0;
+}
+
+/// Of the uses that it is shown, those with the most tokens: these first, and of equal ones the one with the lowest
+/// number.
 class MostUsed {
  public:
   /// Forgets all; the next ones are at most `count`.
@@ -99,17 +105,21 @@ class MostUsed {
     uses_.clear();
     set_bar();
   }
-  /// `use` has at least one token. O(1), and O(count) where it is among the most used so far.
+  /// `use` has at least one token, and fewer than 2^31 - 1. O(1), and O(count) where it is among the most used so far.
   void add(const ExpertUse& use) {
-    if (use.tokens > bar_) insert(use);
+    if (use.tokens > bar_ || (use.tokens == bar_ && use.expert < uses_.back().expert)) insert(use);
   }
+  /// Whether one with so many tokens may be among the most used so far.
+  [[nodiscard]] bool takes(std::int32_t tokens) const { return tokens >= bar_; }
   [[nodiscard]] std::span<const ExpertUse> uses() const { return uses_; }
 
  private:
   void insert(const ExpertUse& use) {
     if (uses_.size() == count_) uses_.pop_back();
-    const auto fewer = [&use](const ExpertUse& other) { return other.tokens < use.tokens; };
-    uses_.insert(std::ranges::find_if(uses_, fewer), use);
+    const auto behind = [&use](const ExpertUse& other) {
+      return other.tokens < use.tokens || (other.tokens == use.tokens && other.expert > use.expert);
+    };
+    uses_.insert(std::ranges::find_if(uses_, behind), use);
     set_bar();
   }
   void set_bar() {
@@ -123,7 +133,7 @@ class MostUsed {
 
   std::size_t count_ = 0;
   std::vector<ExpertUse> uses_;
-  std::int32_t bar_ = 0;  // the tokens that are too few
+  std::int32_t bar_ = 0;  // fewer tokens are too few
 };
 
 /// Resident experts of one layer, in order of their last use. At most 65,536 experts. Construction takes O(experts).
@@ -235,6 +245,8 @@ class LayerSlots {
     const auto found = drawn(layer);
     return found ? std::ranges::binary_search(*found, expert) : of(layer).holds(expert);
   }
+  /// As that of ExpertSlots. Needs a layer without a curve.
+  [[nodiscard]] std::span<const std::uint64_t> held(std::int32_t layer) const { return of(layer).held(); }
   /// Whether a hit curve says what is there.
   [[nodiscard]] bool by_curve(std::int32_t layer) const { return drawn(layer).has_value(); }
   /// Experts that are resident are used now, in this order, each once.

@@ -78,6 +78,7 @@ ExpertDraw::ExpertDraw(const ExpertChoice& choice) : choice_(choice) {
     }
   }
   bits_.resize(count / 64 + 1);
+  is_drawn_.resize(count);
   drawn_room_.resize(count);
   common_.pi = by_rank_;
   set_popularity();
@@ -182,11 +183,17 @@ std::span<const ExpertUse> ExpertDraw::layer(std::int32_t layer) {
 std::int64_t ExpertDraw::distinct(std::int32_t layer) {
   Layer& one = layers_[index(layer)];
   // What sequences that decode use decides what they use next.
-  if (decodes_ > 0 || one.drawn_at == iteration_) return std::ssize(this->layer(layer));
+  if (decodes_ > 0 || fresh_ == 0 || one.drawn_at == iteration_) return std::ssize(this->layer(layer));
   recall(one);
   const std::int64_t sum = prepared(layer).sum;
   if (all_in_use(sum)) return choice_.count;
   return sample_size(std::max(sum, choice_.top_k * kFixedOne), static_cast<std::int64_t>(hash_of(layer) >> 32U));
+}
+
+bool ExpertDraw::follows_popularity(std::int32_t layer) {
+  static_cast<void>(this->layer(layer));
+  const Layer& one = at(layer);
+  return one.all_used_for >= 0 && one.falls && choice_.patterns == 1 && choice_.shares.empty();
 }
 
 std::span<const std::int32_t> ExpertDraw::predicted(std::int32_t layer, std::int32_t count) {
@@ -238,6 +245,12 @@ std::uint64_t ExpertDraw::hash_of(std::int32_t layer) const {
 }
 
 void ExpertDraw::draw(Layer& layer, std::int32_t number) {
+  if (tokens() == 0) {
+    layer.used.clear();
+    layer.before.clear();
+    layer.all_used_for = -1;
+    return;
+  }
   Base& base = prepared(number);
   const Ranks& rank = ranks(layer);
   std::int64_t sum = base.sum;
@@ -300,7 +313,9 @@ bool ExpertDraw::use_all(Layer& layer, Base& base) {
   if (base.shared_for != fresh_) {
     base.shared_for = fresh_;
     base.shared = !remainder_(base.weights, choice_.top_k * fresh_, fresh_, parts_);
-    base.rank_tokens.assign(parts_.begin(), parts_.end());
+    base.rank_tokens.resize(parts_.size());
+    for (std::size_t r = 0; r < parts_.size(); ++r) base.rank_tokens[r] = static_cast<std::int32_t>(parts_[r]);
+    base.falls = std::ranges::is_sorted(base.rank_tokens, std::ranges::greater{});
   }
   if (!base.shared) return false;
   const Ranks& rank = ranks(layer);
@@ -311,6 +326,7 @@ bool ExpertDraw::use_all(Layer& layer, Base& base) {
 #pragma GCC unroll 4
   for (std::size_t e = 0; e < rank.size(); ++e) layer.used[e].tokens = base.rank_tokens[rank[e]];
   layer.all_used_for = fresh_;
+  layer.falls = base.falls;
   return true;
 }
 
@@ -327,6 +343,8 @@ void ExpertDraw::raise_to_top_k(const Layer& layer, Base& base, std::int64_t sum
 }
 
 void ExpertDraw::sort_drawn() {
+  constexpr std::size_t kMany = 4;  // from one in four experts on, a look at all of them is faster
+  if (kMany * drawn_.size() > drawn_room_.size()) return sort_many_drawn();
   constexpr std::uint32_t kBits = 64;
   for (const std::int32_t expert : drawn_) {
     const auto at = static_cast<std::uint32_t>(expert);
@@ -338,6 +356,16 @@ void ExpertDraw::sort_drawn() {
       *next++ = static_cast<std::int32_t>(word * kBits) + std::countr_zero(left);
     }
   }
+}
+
+void ExpertDraw::sort_many_drawn() {
+  for (const std::int32_t expert : drawn_) is_drawn_[index(expert)] = Drawn::yes;
+  std::int32_t* next = drawn_room_.data();
+  for (std::int32_t expert = 0; expert < choice_.count; ++expert) {
+    *next = expert;  // overwritten unless it was drawn
+    next += static_cast<std::ptrdiff_t>(is_drawn_[index(expert)]);
+  }
+  std::ranges::fill(is_drawn_, Drawn::no);
 }
 
 ExpertDraw::Base& ExpertDraw::prepared(std::int32_t layer) {

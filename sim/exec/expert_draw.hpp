@@ -80,6 +80,8 @@ class ExpertDraw final : public ExpertActivation {
   [[nodiscard]] std::int64_t tokens() const override { return decodes_ + fresh_; }
   [[nodiscard]] std::span<const ExpertUse> layer(std::int32_t layer) override;
   [[nodiscard]] std::int64_t distinct(std::int32_t layer) override;
+  /// False with `shares`: experts that are equally popular to a billionth may have other tokens.
+  [[nodiscard]] bool follows_popularity(std::int32_t layer) override;
   [[nodiscard]] std::span<const std::int32_t> predicted(std::int32_t layer, std::int32_t count) override;
   /// Of a layer, all calls of a run have the same `slots`.
   [[nodiscard]] std::optional<std::span<const std::int32_t>> found(std::int32_t layer, std::int32_t slots) override;
@@ -113,9 +115,10 @@ class ExpertDraw final : public ExpertActivation {
     std::vector<PowerBase> ratio{};     // factor of idle for each 1 that m is more
     std::vector<std::int64_t> again{};  // d of an m of 1
     // Where prompts alone use all experts:
-    std::int64_t shared_for = -1;             // T_n of the two below
+    std::int64_t shared_for = -1;             // T_n of the three below
     bool shared = false;                      // in each layer an expert has the tokens of its rank
     std::vector<std::int32_t> rank_tokens{};  // these
+    bool falls = false;                       // no rank has more than the one before
   };
   struct Before {
     std::int32_t expert = 0;
@@ -127,6 +130,7 @@ class ExpertDraw final : public ExpertActivation {
     std::vector<Before> before{};         // by ascending number
     std::vector<ExpertUse> used{};
     std::int64_t all_used_for = -1;  // `used` holds for every iteration of so many fresh tokens alone
+    bool falls = false;              // then: by rank, no expert has more tokens than the one before
     std::int64_t asked_at = -1;      // the last iteration in which somebody asked
     std::int64_t drawn_at = -1;      // iteration of `used`
     std::vector<std::int32_t> prediction{};
@@ -175,6 +179,7 @@ class ExpertDraw final : public ExpertActivation {
   void whole_tokens(Layer& layer);
   void remember(Layer& layer, const Base& base);
   void sort_drawn();
+  void sort_many_drawn();
   /// No expert is left out where their chances have this sum.
   [[nodiscard]] bool all_in_use(std::int64_t sum) const;
   [[nodiscard]] std::uint64_t hash_of(std::int32_t layer) const;
@@ -194,8 +199,10 @@ class ExpertDraw final : public ExpertActivation {
   std::int64_t ended_ = 0;    // prompts that end in the iteration
   // These are kept for their memory.
   std::span<std::int32_t> drawn_;
-  std::vector<std::int32_t> drawn_room_;                       // for every expert
-  std::vector<std::uint64_t> bits_;                            // one for each expert; 0 between two calls
+  std::vector<std::int32_t> drawn_room_;        // for every expert
+  std::vector<std::uint64_t> bits_;             // one for each expert; 0 between two calls
+  enum class Drawn : std::uint8_t { no, yes };  // not a character type, which might be anything to a compiler
+  std::vector<Drawn> is_drawn_;                 // the same for sort_many_drawn()
   std::vector<std::pair<std::size_t, std::int64_t>> changed_;  // ranks, and d before
   std::vector<double> before_;                                 // m of each expert drawn
   // Of experts whose m is not 1:
@@ -208,7 +215,7 @@ class ExpertDraw final : public ExpertActivation {
   std::vector<double> unused_;
   // Of experts drawn:
   std::vector<double> weights_;
-  std::vector<std::int64_t> parts_;
+  std::vector<double> parts_;
   LargestRemainder remainder_;
 };
 

@@ -4,7 +4,7 @@
 #include <array>
 #include <cmath>
 #include <cstdlib>
-#include <limits>
+#include <cstring>
 #include <numeric>
 #include <string>
 
@@ -23,44 +23,24 @@ double whole_power(double base, std::int64_t exponent) {
   return power;
 }
 
-/// Remainders that are equal but for the rounding on their way are equal.
-std::int64_t to_millionths(double x) {
-  const double rounded = x * 1e6 + 0.5;
-  const auto whole = static_cast<std::int64_t>(rounded);
-  return whole - static_cast<std::int64_t>(real(whole) > rounded);  // the floor of negative ones, too
+/// The largest whole number that is at most x, |x| < 2^51 and not -0. Without a conversion, so that several are
+/// computed at once.
+double whole_below(double x) {
+  constexpr double kNoFractions = 0x1.8p52;  // added to a smaller number, it leaves no bits for a fraction
+  const double nearest = x + kNoFractions - kNoFractions;
+  return nearest + (std::copysign(0.5, x - nearest) - 0.5);
 }
 
-/// Where the largest of many numbers end: by a count over ranges of them, which most lie in.
-class LargestOf {
- public:
-  void clear() { counts_.fill(0); }
-  /// Without a branch: a number that is not `wanted` counts for nothing. The others are at most a million.
-  void add(std::int64_t number, bool wanted) { counts_[range(number)] += static_cast<std::int32_t>(wanted); }
-  /// The range in which number `taken` of the largest ones lies, and how many are above that range.
-  struct End {
-    std::int64_t lowest = 0;  // number of the range
-    std::int64_t beyond = 0;  // the next number above it
-    std::int64_t above = 0;
-  };
-  [[nodiscard]] End end_of(std::int64_t taken) const {
-    End end;
-    std::int64_t range = kRanges - 1;
-    const auto count = [this, &range] { return counts_[static_cast<std::size_t>(range)]; };
-    for (; end.above + count() < taken; --range) end.above += count();
-    end.lowest = range == 0 ? std::numeric_limits<std::int64_t>::min() : range << kShift;
-    end.beyond = (range + 1) << kShift;
-    return end;
+/// In four sums, none of which waits for the others. Rounded on the way, so it depends on the order a little.
+double sum_of(std::span<const double> numbers) {
+  std::array<double, 4> sums{};
+  std::size_t i = 0;
+  for (; i + sums.size() <= numbers.size(); i += sums.size()) {
+    for (std::size_t lane = 0; lane < sums.size(); ++lane) sums[lane] += numbers[i + lane];
   }
-
- private:
-  /// Ascends with the number.
-  [[nodiscard]] static std::size_t range(std::int64_t number) {
-    return static_cast<std::size_t>(std::clamp<std::int64_t>(number >> kShift, 0, kRanges - 1));
-  }
-  static constexpr unsigned kShift = 14;
-  static constexpr std::int64_t kRanges = 64;  // a million >> kShift, and some more
-  std::array<std::int32_t, kRanges> counts_{};
-};
+  for (std::size_t lane = 0; i < numbers.size(); ++i, ++lane) sums[lane] += numbers[i];
+  return (sums[0] + sums[1]) + (sums[2] + sums[3]);
+}
 
 }  // namespace
 
@@ -154,61 +134,75 @@ SampleOrder SampleOrder::of(std::uint64_t hash, std::int32_t count) {
 }
 
 bool LargestRemainder::operator()(std::span<const double> weights, std::int64_t total, std::int64_t most,
-                                  std::vector<std::int64_t>& parts) {
-  const double scale = real(total) / std::accumulate(weights.begin(), weights.end(), 0.0);
+                                  std::vector<double>& parts) {
+  SPILLWAY_CHECK(real(total) >= real(std::ssize(weights)),
+                 "parts of at least 1 cannot add up to less than their number");
+  const double scale = real(total) / sum_of(weights);
+  const double highest = real(most);
   const std::size_t count = weights.size();
   parts.resize(count);
-  lacks_.resize(count);
-  last_.resize(count);
-  std::int64_t left = total;
-  LargestOf largest;  // counted in this loop already: most often, some parts must grow
-  std::int64_t candidates = 0;
   for (std::size_t i = 0; i < count; ++i) {
-    const double share = weights[i] * scale;
-    parts[i] = std::min(std::max(static_cast<std::int64_t>(share), std::int64_t{1}), most);
-    lacks_[i] = to_millionths(share - real(parts[i]));
-    left -= parts[i];
-    largest.add(lacks_[i], parts[i] != most);
-    candidates += static_cast<std::int64_t>(parts[i] != most);
+    parts[i] = std::min(std::max(whole_below(weights[i] * scale), 1.0), highest);
   }
+  auto left = total - static_cast<std::int64_t>(sum_of(parts));
   bool by_position = false;
-  for (bool counted = left > 0; left != 0; counted = false) {
-    const std::int64_t by = left > 0 ? 1 : -1;
-    // A part that gives up one is the one that has most of what it should not have.
-    const std::int64_t bound = by > 0 ? most : 1;
-    if (!counted) {
-      largest.clear();
-      candidates = 0;
-      for (std::size_t i = 0; i < count; ++i) {
-        lacks_[i] = to_millionths(weights[i] * scale - real(parts[i]));
-        largest.add(by * lacks_[i], parts[i] != bound);
-        candidates += static_cast<std::int64_t>(parts[i] != bound);
-      }
-    }
-    SPILLWAY_CHECK(candidates > 0,
-                   "parts of 1 to " + std::to_string(most) + " cannot add up to " + std::to_string(total));
-    const std::int64_t taken = std::min(candidates, std::abs(left));
-    const LargestOf::End end = largest.end_of(taken);
-    std::size_t of_range = 0;
-    for (std::size_t i = 0; i < count; ++i) {
-      // Without a branch: no processor can predict these.
-      const std::int64_t lack = by * lacks_[i];
-      const auto open = static_cast<std::size_t>(parts[i] != bound);
-      const auto above = static_cast<std::size_t>(lack >= end.beyond);
-      last_[of_range] = i;
-      of_range += open & ~above & static_cast<std::size_t>(lack >= end.lowest);
-      parts[i] += by * static_cast<std::int64_t>(open & above);
-    }
-    const std::span<std::size_t> last = std::span(last_).first(of_range);
-    std::ranges::sort(last, [this, by](std::size_t a, std::size_t b) {
-      return lacks_[a] != lacks_[b] ? by * lacks_[a] > by * lacks_[b] : a < b;
+  while (left != 0) {
+    const double by = left > 0 ? 1.0 : -1.0;
+    line_up(weights, scale, parts, by, left > 0 ? highest : 1.0);
+    const std::int64_t open = std::ssize(parts) - counts_[0];
+    SPILLWAY_CHECK(open > 0, "parts of 1 to " + std::to_string(most) + " cannot add up to " + std::to_string(total));
+    const std::int64_t taken = std::min(open, std::abs(left));
+    std::size_t last_place = kPlaces - 1;
+    std::int64_t before = 0;
+    for (; before + counts_[last_place] < taken; --last_place) before += counts_[last_place];
+    const double beyond = static_cast<double>(last_place) + 1.0;
+    for (std::size_t i = 0; i < count; ++i) parts[i] += by * (0.5 + std::copysign(0.5, places_[i] - beyond));
+    last_.clear();
+    for (std::size_t i = 0; (i = next_at(last_place, i)) < count; ++i) last_.push_back({whole_below(lacks_[i]), i});
+    std::ranges::sort(last_, [](const Lack& a, const Lack& b) {
+      return a.millionths != b.millionths ? a.millionths > b.millionths : a.part < b.part;
     });
-    const auto of_last = static_cast<std::size_t>(taken - end.above);
-    by_position |= of_last < last.size() && lacks_[last[of_last - 1]] == lacks_[last[of_last]];
-    for (const std::size_t i : last.first(of_last)) parts[i] += by;
-    left -= by * taken;
+    const auto of_last = static_cast<std::size_t>(taken - before);
+    by_position |= of_last < last_.size() && last_[of_last - 1].millionths == last_[of_last].millionths;
+    for (const Lack& one : std::span(last_).first(of_last)) parts[one.part] += by;
+    left = left > 0 ? left - taken : left + taken;
   }
   return by_position;
+}
+
+void LargestRemainder::line_up(std::span<const double> weights, double scale, std::span<const double> parts, double by,
+                               double bound) {
+  const std::size_t count = weights.size();
+  lacks_.resize(count);
+  places_.resize(count);
+  whole_places_.resize(count);
+  // Remainders that are equal but for the rounding on their way are equal: halves up to a millionth.
+  constexpr double kMillion = 1e6;
+  for (std::size_t i = 0; i < count; ++i) {
+    lacks_[i] = (weights[i] * scale - parts[i]) * kMillion + (kOffset + 0.5);
+  }
+  if (by < 0.0) {
+    // A part that gives up one is the one that has most of what it should not have.
+    for (double& lack : lacks_) lack = 2.0 * kOffset - whole_below(lack);
+  }
+  // A place holds a power of two of millionths, so the division rounds nothing: no fraction of a millionth changes it.
+  for (std::size_t i = 0; i < count; ++i) {
+    places_[i] = std::min(std::max(lacks_[i] / kPerPlace, 1.0), kPlaces - 1.0);
+  }
+  for (std::size_t i = 0; i < count; ++i) places_[i] *= std::min(std::abs(parts[i] - bound), 1.0);
+  counts_.fill(0);
+  std::uint8_t* whole_place = whole_places_.data();
+  for (const double each : places_) {
+    const auto place = static_cast<std::int32_t>(each);
+    *whole_place++ = static_cast<std::uint8_t>(place);
+    ++counts_[static_cast<std::size_t>(place)];
+  }
+}
+
+std::size_t LargestRemainder::next_at(std::size_t place, std::size_t from) const {
+  const auto* const at = static_cast<const std::uint8_t*>(
+      std::memchr(whole_places_.data() + from, static_cast<int>(place), whole_places_.size() - from));
+  return at == nullptr ? whole_places_.size() : static_cast<std::size_t>(at - whole_places_.data());
 }
 
 }  // namespace spillway

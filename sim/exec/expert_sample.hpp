@@ -110,14 +110,30 @@ template <class Chance>
 class LargestRemainder {
  public:
   /// Whole numbers in the proportions of `weights` (> 0), whose sum is `total`, each from 1 to `most`:
-  /// size <= total <= size * most. Remainders are compared to a millionth; of equal ones the first counts. Returns
-  /// whether that decided anything: if not, the weights in any order give each the same part. O(n).
-  bool operator()(std::span<const double> weights, std::int64_t total, std::int64_t most,
-                  std::vector<std::int64_t>& parts);
+  /// size <= total <= size * most, total < 2^31. Remainders are compared to a millionth; of equal ones the first
+  /// counts. Returns whether that decided anything: if not, the weights in any order give each the same part. O(n).
+  bool operator()(std::span<const double> weights, std::int64_t total, std::int64_t most, std::vector<double>& parts);
 
  private:
-  std::vector<std::int64_t> lacks_;  // of each part
-  std::vector<std::size_t> last_;    // those of which some get their share and some do not
+  // Numbers are doubles: every processor computes several of these at once.
+  static constexpr double kOffset = 1 << 20;  // more than a million: in the first round, lacks_ are above 0
+  static constexpr std::size_t kPlaces = 128;
+  static constexpr double kPerPlace = 2.0 * kOffset / kPlaces;  // millionths
+  struct Lack {
+    double millionths = 0.0;
+    std::size_t part = 0;
+  };
+  /// Puts each part in a place from 1 on, the last of which change by `by` first, and those at `bound` in 0.
+  void line_up(std::span<const double> weights, double scale, std::span<const double> parts, double by, double bound);
+  /// The first part from `from` on that is in `place`, or their number.
+  [[nodiscard]] std::size_t next_at(std::size_t place, std::size_t from) const;
+
+  // Of each part:
+  std::vector<double> lacks_;   // millionths + kOffset; for `by` < 0 of what it should not have. Fractions do not count
+  std::vector<double> places_;  // their fractions do not count
+  std::vector<std::uint8_t> whole_places_;      // places_ without fractions
+  std::array<std::int64_t, kPlaces> counts_{};  // of parts, by place
+  std::vector<Lack> last_;                      // of the place in which some change and some do not
 };
 
 }  // namespace spillway

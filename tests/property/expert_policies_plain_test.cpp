@@ -126,8 +126,14 @@ class RandomRouters {
     step.decodes = kind < 5 ? 1 : kind < 7 ? random_.in(1, 6) : kind == 7 ? random_.in(28, 36) : random_.in(0, 3);
     step.prompt = kind > 7 ? random_.in(0, 40) : 0;
     if (!model_.kinds.empty()) step.shares = shares();
+    const bool by_popularity = random_.one_in(2) && step.prompt * model_.top_k >= model_.count;
+    for (std::size_t l = 0; by_popularity && l < preferred_.size(); ++l) step.used.push_back(all(l, step.tokens()));
     for (std::vector<std::int32_t>& preferred : preferred_) {
       if (random_.one_in(4)) random_.shuffle(preferred);
+      if (by_popularity) {
+        step.guesses.push_back(few(preferred, random_.in(0, model_.count)));
+        continue;
+      }
       std::vector<std::int32_t> tokens(preferred.size());
       for (std::int64_t token = 0; token < step.tokens(); ++token) {
         for (const std::int32_t expert : few(preferred, model_.top_k)) ++tokens[static_cast<std::size_t>(expert)];
@@ -153,6 +159,27 @@ class RandomRouters {
     const double all = std::accumulate(shares.begin(), shares.end(), 0.0);
     for (double& share : shares) share /= all;
     return shares;
+  }
+  /// All experts of a layer, by popularity: of two, the more popular one has as many tokens, or more.
+  std::vector<ExpertUse> all(std::size_t layer, std::int64_t tokens) {
+    const std::int64_t rows = model_.top_k * tokens;
+    std::vector<std::int32_t> each(static_cast<std::size_t>(model_.count),
+                                   static_cast<std::int32_t>(rows / model_.count));
+    for (std::int64_t more = rows % model_.count; more > 0; --more) ++each[static_cast<std::size_t>(more - 1)];
+    for (std::int64_t moves = random_.in(0, 40); moves > 0; --moves) {
+      std::int32_t& from = each[static_cast<std::size_t>(random_.in(0, model_.count - 1))];
+      std::int32_t& to = each[static_cast<std::size_t>(random_.in(0, model_.count - 1))];
+      if (from == 1 || to == tokens) continue;
+      --from;
+      ++to;
+    }
+    std::ranges::sort(each, std::greater{});
+    std::vector<ExpertUse> uses(each.size());
+    for (std::size_t rank = 0; rank < each.size(); ++rank) {
+      const std::int32_t expert = model_.rankings[layer][rank];
+      uses[static_cast<std::size_t>(expert)] = {expert, each[rank]};
+    }
+    return uses;
   }
   /// Different experts, most of them from the front of `order`.
   std::vector<std::int32_t> few(std::vector<std::int32_t> order, std::int64_t number) {
@@ -265,6 +292,7 @@ constexpr Path kAllDeferred{"layers with deferred experts alone", &PlainExpertCo
 constexpr Path kPrompts{"prompts layer by layer", &PlainExpertCounts::prompts};
 constexpr Path kArithmetic{"work bound by arithmetic", &PlainExpertCounts::arithmetic};
 constexpr Path kUploadsCut{"more misses than uploads", &PlainExpertCounts::uploads_cut};
+constexpr Path kFollowed{"prompts that follow popularity", &PlainExpertCounts::followed};
 constexpr Path kWaitedForCopy{"waits for a copy", &PlainExpertCounts::waited_for_copy};
 constexpr Path kEvicted{"evictions for experts in demand", &PlainExpertCounts::evicted};
 constexpr Path kEvictedOfLayer{"evictions of the running layer's experts", &PlainExpertCounts::evicted_of_layer};
@@ -303,7 +331,9 @@ void run_case(std::uint64_t seed, const MakePair& make, bool kinds, Cases& cases
     bench.rest(Duration(pause));
     now = end + pause;
   }
-  cases.push_back(pair.plain->counts());
+  PlainExpertCounts counts = pair.plain->counts();
+  counts.followed = bench.routers.followed;
+  cases.push_back(counts);
 }
 
 /// `kinds`: requests of several kinds.
@@ -364,8 +394,9 @@ TEST(PlainExperts, ExpertCacheWithMissesOnTheCpu) {
         on_cpu(model, {{"policy.slots", slots}, {"policy.uploads", uploads}, {"policy.miss", std::string("cpu")}}),
         plain_cache_on_cpu(model, static_cast<std::int32_t>(slots), uploads)};
   });
-  expect_met(cases, {kBeyondSlots, kLate, kResident, kOnCpu, kUploadsCut, kWaitedForCpu, kWaitedForGpu, kArithmetic},
-             20);
+  expect_met(
+      cases,
+      {kBeyondSlots, kLate, kResident, kOnCpu, kUploadsCut, kFollowed, kWaitedForCpu, kWaitedForGpu, kArithmetic}, 20);
 }
 
 TEST(PlainExperts, ExpertCacheWithAwaitedMisses) {

@@ -3,7 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
+#include <functional>
 #include <memory>
 #include <numeric>
 #include <optional>
@@ -43,6 +45,8 @@ class ExpertModel final : public ExecutionModel {
 class ScriptedRouters final : public ExpertActivation {
  public:
   std::int64_t batch = 1;                             // tokens
+  std::int32_t top_k = 0;                             // 0: follows_popularity() does not know it
+  std::int64_t followed = 0;                          // layers of which that was true
   std::vector<std::vector<ExpertUse>> used{};         // by layer with experts
   std::vector<std::vector<std::int32_t>> guesses{};   // by layer: what predicted() returns, the likeliest first
   std::vector<std::vector<std::int32_t>> rankings{};  // by layer
@@ -57,6 +61,17 @@ class ScriptedRouters final : public ExpertActivation {
   [[nodiscard]] std::span<const std::int32_t> predicted(std::int32_t layer, std::int32_t count) override {
     const std::span<const std::int32_t> all = at(guesses, layer);
     return all.first(std::min(all.size(), static_cast<std::size_t>(count)));
+  }
+  [[nodiscard]] bool follows_popularity(std::int32_t layer) override {
+    const std::vector<ExpertUse>& uses = at(used, layer);
+    const std::vector<std::int32_t>& ranking = at(rankings, layer);
+    std::int64_t rows = 0;
+    for (const ExpertUse& use : uses) rows += use.tokens;
+    if (uses.size() != ranking.size() || rows != top_k * batch) return false;
+    const auto tokens = [&uses](std::int32_t expert) { return uses.at(static_cast<std::size_t>(expert)).tokens; };
+    const bool follows = std::ranges::is_sorted(ranking, std::greater{}, tokens);
+    followed += follows ? 1 : 0;
+    return follows;
   }
   [[nodiscard]] std::optional<std::span<const std::int32_t>> found(std::int32_t layer, std::int32_t) override {
     if (hits.empty()) return std::nullopt;
@@ -101,6 +116,7 @@ class ExpertBench {
     layout_ = info_.layout(deployment_, settings_);
     deployment_.chosen = layout_.chosen;
     deployment_.experts->activation = &routers;
+    routers.top_k = deployment_.experts->top_k;
     routers.rankings = std::move(rankings);
     routers.popularities = std::move(popularities);
     routers.kinds = std::move(kinds);

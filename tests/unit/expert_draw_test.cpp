@@ -80,7 +80,7 @@ TEST(ExpertDraw, SampleVisitsInTheOrderOfTheHash) {
 }
 
 TEST(ExpertDraw, LargestRemainderKeepsItsBounds) {
-  std::vector<std::int64_t> parts;
+  std::vector<double> parts;
   LargestRemainder largest_remainder;
   // 3.5, 1.75, 1.75 of 7: whole parts 3, 1, 1; the two remainders of .75 come first.
   largest_remainder(std::vector{2.0, 1.0, 1.0}, 7, 7, parts);
@@ -98,22 +98,22 @@ TEST(ExpertDraw, LargestRemainderKeepsItsBounds) {
 
 /// The same with many turns: all that is left goes, one by one in a turn, to the parts that lack most.
 bool plain_remainder(const std::vector<double>& weights, std::int64_t total, std::int64_t most,
-                     std::vector<std::int64_t>& parts) {
+                     std::vector<double>& parts) {
   const double scale = static_cast<double>(total) / std::accumulate(weights.begin(), weights.end(), 0.0);
   parts.clear();
   for (const double weight : weights) {
-    parts.push_back(std::clamp<std::int64_t>(static_cast<std::int64_t>(std::floor(weight * scale)), 1, most));
+    parts.push_back(std::clamp(std::floor(weight * scale), 1.0, static_cast<double>(most)));
   }
   bool by_position = false;
   for (;;) {
-    const std::int64_t left = total - std::accumulate(parts.begin(), parts.end(), std::int64_t{0});
-    if (left == 0) return by_position;
-    const std::int64_t by = left > 0 ? 1 : -1;
-    std::vector<std::pair<std::int64_t, std::size_t>> lacks;  // the most first
+    const double left = static_cast<double>(total) - std::accumulate(parts.begin(), parts.end(), 0.0);
+    if (left == 0.0) return by_position;
+    const double by = left > 0.0 ? 1.0 : -1.0;
+    std::vector<std::pair<double, std::size_t>> lacks;  // the most first
     for (std::size_t i = 0; i < parts.size(); ++i) {
-      if (parts[i] + by < 1 || parts[i] + by > most) continue;
-      const double lack = weights[i] * scale - static_cast<double>(parts[i]);
-      lacks.emplace_back(-by * static_cast<std::int64_t>(std::floor(lack * 1e6 + 0.5)), i);
+      if (parts[i] + by < 1.0 || parts[i] + by > static_cast<double>(most)) continue;
+      const double lack = weights[i] * scale - parts[i];
+      lacks.emplace_back(-by * std::floor(lack * 1e6 + 0.5), i);
     }
     std::ranges::sort(lacks);
     const auto taken = std::min(lacks.size(), static_cast<std::size_t>(std::abs(left)));
@@ -130,16 +130,16 @@ TEST(ExpertDraw, LargestRemainderAgreesWithAPlainOne) {
     const auto below = [&](std::int64_t n) {
       return static_cast<std::int64_t>(random.next_u64() % static_cast<std::uint64_t>(n));
     };
-    const std::int64_t size = 1 + below(below(2) == 0 ? 5 : 60);
-    const std::int64_t most = 1 + below(12);
+    const std::int64_t size = 1 + below(below(2) == 0 ? 5 : 200);
+    const std::int64_t most = 1 + below(below(2) == 0 ? 12 : 300);
     const std::int64_t total = size + below(size * (most - 1) + 1);
     std::vector<double> weights;
     const bool alike = below(3) == 0;
     for (std::int64_t e = 0; e < size; ++e) {
       weights.push_back(alike ? static_cast<double>(1 + below(3)) : std::pow(random.uniform() + 1e-3, 4.0));
     }
-    std::vector<std::int64_t> parts;
-    std::vector<std::int64_t> plain;
+    std::vector<double> parts;
+    std::vector<double> plain;
     const bool tied = largest_remainder(weights, total, most, parts);
     ASSERT_EQ(tied, plain_remainder(weights, total, most, plain)) << "case " << i;
     ASSERT_EQ(parts, plain) << "case " << i;
@@ -212,6 +212,7 @@ TEST(ExpertDraw, AgreesWithAPlainModelOfItsRules) {
   std::int64_t different = 0;
   std::int64_t layers = 0;
   std::int64_t shared = 0;
+  std::int64_t following = 0;
   for (std::uint64_t i = 0; i < random_cases(60); ++i) {
     const auto below = [&](std::uint64_t n) { return static_cast<std::int64_t>(random.next_u64() % n); };
     ExpertChoice choice;
@@ -266,6 +267,12 @@ TEST(ExpertDraw, AgreesWithAPlainModelOfItsRules) {
         std::int64_t rows = 0;
         for (const ExpertUse& use : used) rows += use.tokens;
         ASSERT_EQ(rows, (decodes + fresh) * choice.top_k);
+        const auto tokens = [&used](std::int32_t expert) { return used[static_cast<std::size_t>(expert)].tokens; };
+        if (draw.follows_popularity(l)) {
+          ++following;
+          ASSERT_EQ(std::ssize(used), choice.count);
+          ASSERT_TRUE(std::ranges::is_sorted(draw.by_popularity(l), std::greater{}, tokens)) << "case " << i;
+        }
         ++layers;
         shared += decodes > 1 ? 1 : 0;
         if (!std::equal(used.begin(), used.end(), expected.begin(), expected.end())) {
@@ -278,6 +285,41 @@ TEST(ExpertDraw, AgreesWithAPlainModelOfItsRules) {
     ASSERT_EQ(different, 0) << "case " << i << " after " << layers << " layers";
   }
   EXPECT_GT(shared, layers / 5);
+  EXPECT_GT(following, layers / 50);
+}
+
+TEST(ExpertDraw, WithoutTokensUsesNothing) {
+  ExpertDraw draw({.count = 4, .top_k = 2, .layers = 1, .seed = 5});
+  draw.begin({});
+  EXPECT_EQ(draw.distinct(0), 0);
+  EXPECT_TRUE(draw.layer(0).empty());
+  EXPECT_FALSE(draw.follows_popularity(0));
+  EXPECT_TRUE(draw.predicted(0, 2).empty());
+}
+
+// 30 tokens of a prompt, two of four experts each: all are in use. Of shares by number 4, 3, 2, 1, two experts may be
+// equally popular but for a billionth, so nothing is promised. Nor is it for two kinds of requests, or beside tokens
+// that decode.
+TEST(ExpertDraw, FollowsPopularityWherePromptsOfOneKindUseAll) {
+  const std::vector<PrefillChunk> chunks{{Tokens(30), Tokens(0)}};
+  const ExpertChoice ranked{.count = 4, .top_k = 2, .layers = 2, .skew = 0.65, .seed = 5};
+  const auto follows = [&](const ExpertChoice& choice, std::int64_t decodes) {
+    ExpertDraw draw(choice);
+    if (choice.patterns > 1) draw.mix(std::vector<std::int64_t>{0, 30});
+    draw.begin({.chunks = chunks});
+    EXPECT_EQ(draw.layer(1).size(), 4);
+    draw.begin({.decode_sequences = decodes, .chunks = chunks, .sampled_sequences = decodes});
+    EXPECT_EQ(draw.layer(1).size(), 4);
+    return draw.follows_popularity(1);
+  };
+  EXPECT_TRUE(follows(ranked, 0));
+  EXPECT_FALSE(follows(ranked, 1));
+  ExpertChoice other = ranked;
+  other.shares = {4.0, 3.0, 2.0, 1.0};
+  EXPECT_FALSE(follows(other, 0));
+  other = ranked;
+  other.patterns = 2;
+  EXPECT_FALSE(follows(other, 0));
 }
 
 // Over many tokens, an expert is used as often as its popularity says, and reused as q + (1 - q) pi.

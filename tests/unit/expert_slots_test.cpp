@@ -100,7 +100,11 @@ TEST(MostUsed, AgreeWithAStableSort) {
     for (std::int32_t e = 0, experts = below(30); e < experts; ++e) uses.push_back({e, 1 + below(c % 2 == 0 ? 5 : 50)});
     const auto count = static_cast<std::size_t>(below(6));
     most.begin(count);
-    for (const ExpertUse& use : uses) most.add(use);
+    std::vector<ExpertUse> shown = uses;  // in any order
+    for (std::size_t i = shown.size(); i > 1; --i) {
+      std::swap(shown[i - 1], shown[static_cast<std::size_t>(below(static_cast<std::int32_t>(i)))]);
+    }
+    for (const ExpertUse& use : shown) most.add(use);
     std::ranges::stable_sort(uses, std::greater{}, &ExpertUse::tokens);
     uses.resize(std::min(uses.size(), count));
     ASSERT_TRUE(std::ranges::equal(most.uses(), uses)) << "case " << c;
