@@ -224,7 +224,7 @@ class MoeInfinity final : public ExpertLayers {
   void make_room(std::span<const ExpertUse> used, std::int64_t count) {
     if (published_) {
       for (; count > 0; --count) drop(least_used(used));
-    } else if (asks_often() && count >= layers_) {  // few layers lose none
+    } else if (asks_often() && count >= layers_) {  // nearly all layers lose some
       often_.remove_least(running_, count, [this](const LayerExpert& one) { leave_slot(one); });
       seldom_.remove_many();
     } else if (asks_often()) {

@@ -245,8 +245,8 @@ class FirstAbsent {
 /// Contract of this and of SeldomAskedMatrix
 ///  * `present` and `shares` must outlive it, `shares` up to the next set().
 ///  * Each change of `present` is told by add(), add_all(), remove() or remove_many() after it, or is made when
-///    remove_least() names the expert; at the start, none is present. What remove_least() calls uses no other function
-///    of the same object.
+///    remove_least() names the expert; at the start, none is present. Meanwhile, no other function of the object may be
+///    called.
 ///  * least(running) is the present expert that is least worth keeping, of all layers but `running`; of equal ones the
 ///    one of the first layer. 0 <= running < layers.
 ///  * most(running, kept) is the absent expert that is most worth loading, of the layers after `running` and of those

@@ -176,13 +176,13 @@ void LargestRemainder::line_up(std::span<const double> weights, double scale, st
   lacks_.resize(count);
   places_.resize(count);
   whole_places_.resize(count);
-  // Remainders that are equal but for the rounding on their way are equal: halves up to a millionth.
+  // Rounded to a millionth, halves up: remainders that are equal but for the rounding on their way are equal.
   constexpr double kMillion = 1e6;
   for (std::size_t i = 0; i < count; ++i) {
     lacks_[i] = (weights[i] * scale - parts[i]) * kMillion + (kOffset + 0.5);
   }
   if (by < 0.0) {
-    // A part that gives up one is the one that has most of what it should not have.
+    // The part that has the most too many gives up one first.
     for (double& lack : lacks_) lack = 2.0 * kOffset - whole_below(lack);
   }
   // A place holds a power of two of millionths, so the division rounds nothing: no fraction of a millionth changes it.

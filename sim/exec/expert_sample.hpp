@@ -128,10 +128,10 @@ class LargestRemainder {
   /// The first part from `from` on that is in `place`, or their number.
   [[nodiscard]] std::size_t next_at(std::size_t place, std::size_t from) const;
 
-  // Of each part:
-  std::vector<double> lacks_;   // millionths + kOffset; for `by` < 0 of what it should not have. Fractions do not count
-  std::vector<double> places_;  // their fractions do not count
-  std::vector<std::uint8_t> whole_places_;      // places_ without fractions
+  // Of each part, where fractions of millionths and places do not count:
+  std::vector<double> lacks_;  // what it lacks, or has too many for `by` < 0: millionths + kOffset
+  std::vector<double> places_;
+  std::vector<std::uint8_t> whole_places_;      // without fractions
   std::array<std::int64_t, kPlaces> counts_{};  // of parts, by place
   std::vector<Lack> last_;                      // of the place in which some change and some do not
 };
