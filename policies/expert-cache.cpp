@@ -88,7 +88,8 @@ class ExpertCache final : public ExpertLayers {
   /// Sets uses_.resident and wanted_. Returns the tokens of what is missing.
   std::int64_t look_up(std::int32_t layer, std::span<const ExpertUse> used) {
     wanted_.begin(static_cast<std::size_t>(uploads_));
-    if (slots_.by_curve(layer) || !activation().follows_popularity(layer)) {
+    const std::span<const std::int32_t> by_tokens = activation().by_tokens(layer);
+    if (slots_.by_curve(layer) || by_tokens.empty()) {
       std::int64_t rows = 0;
       slots_.list_resident(layer, used, uses_, [this, &rows](const ExpertUse& use) {
         rows += use.tokens;
@@ -98,7 +99,7 @@ class ExpertCache final : public ExpertLayers {
     }
     slots_.list_resident(layer, used, uses_, [](const ExpertUse& /*use*/) {});
     const std::span<const std::uint64_t> held = slots_.held(layer);
-    for (const std::int32_t expert : activation().by_popularity(layer)) {
+    for (const std::int32_t expert : by_tokens) {
       if (is_held(held, expert)) continue;
       const ExpertUse& use = used[static_cast<std::size_t>(expert)];
       if (!wanted_.takes(use.tokens)) break;

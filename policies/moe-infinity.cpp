@@ -55,7 +55,6 @@ class MoeInfinity final : public ExpertLayers {
         stored_(shares_.size()),
         often_(present_, of_kind(0)),
         seldom_(present_, of_kind(0)),
-        is_ahead_(layers_, experts().count),
         ahead_(static_cast<std::size_t>(layers_)) {
     // At first those of the first layers are there.
     for (std::int32_t layer = 0; layer < layers_; ++layer) {
@@ -66,6 +65,16 @@ class MoeInfinity final : public ExpertLayers {
   [[nodiscard]] LayerRule* begin(const BatchShape& shape, const LayerCompute& compute) override {
     if (!published_) mix();
     return ExpertLayers::begin(shape, compute);
+  }
+  [[nodiscard]] Figures figures() const override {
+    Figures figures = ExpertLayers::figures();
+    // Those that have left before the next gate of their layer, too.
+    for (std::int32_t layer = 0; layer < layers_; ++layer) {
+      std::vector<std::int32_t> ahead = ahead_[static_cast<std::size_t>(layer)];
+      const auto is_there = [this, layer](std::int32_t expert) { return is_ahead({layer, expert}); };
+      figures["unused_prefetches"] += real(std::ssize(ahead) - count_once(ahead, is_there));
+    }
+    return figures;
   }
 
  private:
@@ -162,15 +171,25 @@ class MoeInfinity final : public ExpertLayers {
     seldom_.add(one);
   }
 
-  /// Experts of the layer that runs.
-  void arrive_in_demand(std::span<const ExpertUse> arrived) {
-    if (arrived.empty()) return;
+  /// All that were loaded because the running layer uses them.
+  void arrive_in_demand() {
+    const bool all = std::exchange(demanded_all_, false);
+    const std::span<const ExpertUse> arrived = std::exchange(demanded_, {});
+    if (!all && arrived.empty()) return;
     for (const ExpertUse& use : arrived) present_.set({running_, use.expert}, true);
     if (published_) {
       for (const ExpertUse& use : arrived) by_use_.insert({uses_[at({running_, use.expert})], use.expert, running_});
       return;
     }
-    often_.add_all(running_, arrived.size(), [arrived](std::size_t i) { return arrived[i].expert; });
+    constexpr std::int64_t kMany = 8;  // from one in so many experts on
+    if (all) {
+      present_.fill(running_);
+      often_.fill(running_);
+    } else if (kMany * std::ssize(arrived) > experts().count) {
+      often_.add_many(running_);
+    } else {
+      often_.add_all(running_, arrived.size(), [arrived](std::size_t i) { return arrived[i].expert; });
+    }
     seldom_.add_all(running_);
   }
 
@@ -178,6 +197,10 @@ class MoeInfinity final : public ExpertLayers {
     const std::span<const ExpertUse> used = activation().layer(layer);
     if (used.empty()) return;  // an iteration without tokens predicts nothing
     running_ = layer;
+    if (!published_) {
+      const std::span<const std::int32_t> by_tokens = activation().by_tokens(layer);
+      if (!by_tokens.empty()) return gate_of_all(used, by_tokens, sink);
+    }
     uses_now_.split(
         used, [present = present_.row(layer)](std::int32_t expert) { return present[expert] == Presence::present; });
     std::span<ExpertUse>& missing = uses_now_.missing;
@@ -198,6 +221,29 @@ class MoeInfinity final : public ExpertLayers {
     load_ahead(sink);
   }
 
+  /// The same for a layer that uses all of its experts, without a look at each that is missing.
+  void gate_of_all(std::span<const ExpertUse> used, std::span<const std::int32_t> by_tokens, CopySink& sink) {
+    present_.read_bits(running_, held_);
+    uses_now_.list_resident_of_all(used, held_, [](const ExpertUse& /*use*/) {});
+    const auto missing = [&] { return std::ssize(used) - std::ssize(uses_now_.resident); };
+    counts_.resident += std::ssize(uses_now_.resident);
+    counts_.loaded += missing();
+    compute(uses_now_.resident);
+    judge(running_, used);
+    if (coming_ && coming_->layer == running_) {
+      ++counts_.late;
+      const ExpertUse& coming = used[static_cast<std::size_t>(coming_->expert)];
+      compute(1, coming.tokens, arrived() + 1);
+      uses_now_.take_as_resident(coming);
+    }
+    counts_.demanded += experts().bytes * missing();
+    make_room(used, missing());
+    demanded_all_ = missing() > 0;
+    load_and_compute_others(sink, used, uses_now_.resident, by_tokens, experts().matrices);
+    exhausted_ = !prefetches_;
+    load_ahead(sink);
+  }
+
   /// One that is missing may be on its way, before all that are loaded now.
   void await_coming(std::span<ExpertUse>& missing) {
     const auto coming = std::ranges::find(missing, coming_->expert, &ExpertUse::expert);
@@ -208,39 +254,57 @@ class MoeInfinity final : public ExpertLayers {
     missing = missing.first(missing.size() - 1);
   }
 
-  /// Which of the experts that were loaded ahead are used.
+  /// Which loads ahead were of use. An expert that was loaded several times has left after each but the last. That was
+  /// of use if it is still there, or on its way, and is used.
   void judge(std::int32_t layer, std::span<const ExpertUse> used) {
     std::vector<std::int32_t>& ahead = ahead_[static_cast<std::size_t>(layer)];
-    for (const std::int32_t expert : ahead) {
-      if (is_ahead_.has({layer, expert}) && !std::ranges::binary_search(used, expert, {}, &ExpertUse::expert)) {
-        ++counts_.unused;
-      }
-      is_ahead_.set({layer, expert}, false);
-    }
+    if (ahead.empty()) return;
+    counts_.unused +=
+        std::ssize(ahead) - count_once(ahead, [&](std::int32_t expert) {
+          return is_ahead({layer, expert}) && std::ranges::binary_search(used, expert, {}, &ExpertUse::expert);
+        });
     ahead.clear();
   }
+  /// How many different experts fulfil `holds`. Sorts them.
+  template <class Holds>
+  static std::int64_t count_once(std::vector<std::int32_t>& experts, const Holds& holds) {
+    std::ranges::sort(experts);
+    return std::count_if(experts.begin(), std::unique(experts.begin(), experts.end()), holds);
+  }
+  /// An expert that was loaded ahead has not left again: it is there, or on its way.
+  [[nodiscard]] bool is_ahead(const LayerExpert& one) const { return present_.has(one) || coming_ == one; }
 
   /// Slots for experts in demand.
   void make_room(std::span<const ExpertUse> used, std::int64_t count) {
     if (published_) {
       for (; count > 0; --count) drop(least_used(used));
     } else if (asks_often() && count >= layers_) {  // nearly all layers lose some
-      often_.remove_least(running_, count, [this](const LayerExpert& one) { leave_slot(one); });
+      often_.remove_least(
+          running_, count, [this](const LayerExpert& one) { present_.set(one, false); },
+          [this](std::int32_t layer, std::span<const std::uint16_t> places, bool whole) {
+            leave_last(layer, places, whole);
+          });
       seldom_.remove_many();
     } else if (asks_often()) {
-      often_.remove_least(running_, count, [this](const LayerExpert& one) {
-        leave_slot(one);
-        seldom_.remove(one);
-      });
+      often_.remove_least(
+          running_, count,
+          [this](const LayerExpert& one) {
+            present_.set(one, false);
+            seldom_.remove(one);
+          },
+          [this](std::int32_t layer, std::span<const std::uint16_t> places, bool whole) {
+            leave_last(layer, places, whole);
+            seldom_.remove_some(layer);
+          });
     } else {
       seldom_.remove_least(running_, count, [this](const LayerExpert& one) {
-        leave_slot(one);
+        present_.set(one, false);
         often_.remove(one);
       });
     }
   }
   void drop(const LayerExpert& one) {
-    leave_slot(one);
+    present_.set(one, false);
     if (published_) {
       by_use_.erase({uses_[at(one)], one.expert, one.layer});
       return;
@@ -248,11 +312,14 @@ class MoeInfinity final : public ExpertLayers {
     often_.remove(one);
     seldom_.remove(one);
   }
-  void leave_slot(const LayerExpert& one) {
-    present_.set(one, false);
-    if (!is_ahead_.has(one)) return;
-    is_ahead_.set(one, false);  // it leaves before its layer
-    ++counts_.unused;
+  /// Those at some places of the layer's order. `whole`: with all before them, they were those that were there.
+  void leave_last(std::int32_t layer, std::span<const std::uint16_t> places, bool whole) {
+    const std::span<const std::uint16_t> order = often_.order(layer);
+    if (whole && places.front() < places.size()) {
+      present_.keep_only(layer, order.first(places.front()));
+    } else {
+      present_.clear(layer, order, places);
+    }
   }
   void count_use(const LayerExpert& one) {
     std::int64_t& uses = uses_[at(one)];
@@ -275,10 +342,9 @@ class MoeInfinity final : public ExpertLayers {
       ++there_;
       arrive(*std::exchange(coming_, std::nullopt));
     }
-    const auto count = static_cast<std::size_t>(arrived() - there_);
-    arrive_in_demand(demanded_.first(count));
-    demanded_ = demanded_.subspan(count);
     there_ = arrived();
+    // Before the last one, no gate opens and nothing is loaded ahead, so nobody asks for them.
+    if (there_ == loads()) arrive_in_demand();
     load_ahead(sink);
   }
 
@@ -289,7 +355,6 @@ class MoeInfinity final : public ExpertLayers {
     if (exhausted_) return;
     coming_ = wanted;
     ahead_[static_cast<std::size_t>(wanted->layer)].push_back(wanted->expert);
-    is_ahead_.set(*wanted, true);
     counts_.prefetched += experts().bytes;
     load(sink, 1, experts().matrices);
   }
@@ -308,10 +373,11 @@ class MoeInfinity final : public ExpertLayers {
   std::int32_t layers_;
   bool often_matched_;  // the right shares count in more of the layers
   PresentExperts present_;
-  std::vector<std::int64_t> uses_;    // with variant=published: of each expert since it was loaded
-  std::set<Used> by_use_{};           // with variant=published: those that are there, the first one leaves first
-  std::vector<double> shares_;        // of the iteration's tokens, by kind of request
-  std::vector<double> popularity_{};  // popularity_in() of each kind, by layer and expert
+  std::vector<std::uint64_t> held_{};  // of the running layer, while its gate opens
+  std::vector<std::int64_t> uses_;     // with variant=published: of each expert since it was loaded
+  std::set<Used> by_use_{};            // with variant=published: those that are there, the first one leaves first
+  std::vector<double> shares_;         // of the iteration's tokens, by kind of request
+  std::vector<double> popularity_{};   // popularity_in() of each kind, by layer and expert
   std::vector<std::optional<ExpertShares>> stored_;  // of each kind
   std::vector<ExpertShares> mixed_{};                // of an iteration's kinds, and of those that they are mistaken for
   // The right shares and the wrong ones: those that count in more of the layers are in the first matrix.
@@ -322,10 +388,9 @@ class MoeInfinity final : public ExpertLayers {
   std::optional<LayerExpert> coming_{};
   SplitUses uses_now_{};                   // of the running layer
   std::span<const ExpertUse> demanded_{};  // of these, those that are loaded because it uses them, still to arrive
+  bool demanded_all_ = false;              // these are all that the layer lacked, and not listed
   std::int64_t there_ = 0;                 // loads that have arrived
-  // Loaded ahead since the last gate of their layer:
-  PresentExperts is_ahead_;                       // that are there, or on their way
-  std::vector<std::vector<std::int32_t>> ahead_;  // by layer, those that have left again, too
+  std::vector<std::vector<std::int32_t>> ahead_;  // by layer: loads ahead since its last gate
 };
 
 PolicyInfo info() {

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <bit>
 #include <limits>
 #include <utility>
 
@@ -181,6 +182,7 @@ ExpertLayers::ExpertLayers(const Deployment& deployment, Blocks capacity, Expert
     has_experts_[kinds.several() ? kinds.of_layer[layer] : 0] = true;
   }
   rows_by_weights_ = most_rows_by_weights();
+  joins_ = model_.copy_sharing().compute.none();
 }
 
 LayerRule* ExpertLayers::begin(const BatchShape& /*shape*/, const LayerCompute& compute) {
@@ -276,19 +278,33 @@ std::int64_t ExpertLayers::most_rows_by_weights() const {
 
 void ExpertLayers::compute(std::int64_t experts, std::int64_t rows, std::int64_t ticket) {
   if (experts == 0) return;
-  list(experts == 1 ? one_on_gpu(rows) : on_gpu(experts, rows), ticket);
+  list(experts == 1 ? one_on_gpu(rows) : on_gpu(experts, rows), ticket, 1);
 }
 
-void ExpertLayers::list(const OnGpu& gpu, std::int64_t ticket) {
+void ExpertLayers::list(const OnGpu& gpu, std::int64_t ticket, std::int64_t count) {
+  if (ticket == 0 && joins_) return join({.time = gpu.time * count, .arithmetic = gpu.arithmetic});
+  const auto alike = static_cast<std::int32_t>(count - 1);
   if (!pieces_.empty()) {
     Piece& last = pieces_.back();
     const std::int64_t next = last.ticket > 0 ? last.ticket + last.alike + 1 : 0;
     if (ticket == next && !last.has_turn && last.gpu == gpu) {
-      ++last.alike;
+      last.alike += 1 + alike;
       return;
     }
   }
-  pieces_.push_back({gpu, ticket});
+  pieces_.push_back({gpu, ticket, alike});
+}
+
+void ExpertLayers::join(const OnGpu& gpu) {
+  constexpr std::size_t kKinds = 2;  // bound by arithmetic, and by memory
+  for (std::size_t i = pieces_.size(); i > 0 && i + kKinds > pieces_.size(); --i) {
+    Piece& piece = pieces_[i - 1];
+    if (piece.ticket > 0 || piece.has_turn) break;
+    if (piece.gpu.arithmetic != gpu.arithmetic) continue;
+    piece.gpu.time += gpu.time;
+    return;
+  }
+  pieces_.push_back({.gpu = gpu});
 }
 
 std::size_t ExpertLayers::weights_take_longer(std::span<const ExpertUse> uses) const {
@@ -308,7 +324,6 @@ void ExpertLayers::compute_each(std::span<const ExpertUse> uses, std::int64_t fi
   for (std::size_t i = 0; i < uses.size();) {
     const std::int64_t tokens = uses[i].tokens;
     const OnGpu gpu = one_on_gpu(tokens);
-    list(gpu, first > 0 ? first + static_cast<std::int64_t>(i) : 0);
     // Most experts take as long as the one before, since their weights take longer than their tokens.
     std::size_t same = i + 1;
     if (tokens <= rows_by_weights_) {
@@ -316,19 +331,53 @@ void ExpertLayers::compute_each(std::span<const ExpertUse> uses, std::int64_t fi
     } else {
       while (same < uses.size() && one_on_gpu(uses[same].tokens) == gpu) ++same;
     }
-    pieces_.back().alike += static_cast<std::int32_t>(same - i - 1);
+    list(gpu, first > 0 ? first + static_cast<std::int64_t>(i) : 0, static_cast<std::int64_t>(same - i));
     i = same;
   }
 }
 
 void ExpertLayers::load_and_compute(CopySink& sink, std::span<const ExpertUse> uses, std::int64_t copies) {
-  if (uses.empty()) return;
+  if (!uses.empty()) compute_each(uses, load_each(sink, std::ssize(uses), copies));
+}
+
+std::int64_t ExpertLayers::load_each(CopySink& sink, std::int64_t count, std::int64_t copies) {
   const std::int64_t first = load(sink, 1, copies);
-  const std::int64_t others = std::ssize(uses) - 1;
-  add_to_run(others, sink);
-  count_copies(others, copies);
-  loads_ += others;
-  compute_each(uses, first);
+  add_to_run(count - 1, sink);
+  count_copies(count - 1, copies);
+  loads_ += count - 1;
+  return first;
+}
+
+void ExpertLayers::load_and_compute_others(CopySink& sink, std::span<const ExpertUse> used,
+                                           std::span<const ExpertUse> there, std::span<const std::int32_t> by_tokens,
+                                           std::int64_t copies) {
+  const auto count = static_cast<std::int64_t>(used.size() - there.size());
+  if (count == 0) return;
+  const std::int64_t first = load_each(sink, count, copies);
+  constexpr std::size_t kBits = 64;
+  slow_.assign(used.size() / kBits + 1, 0);
+  const auto tokens = [used](std::int64_t expert) { return used[static_cast<std::size_t>(expert)].tokens; };
+  for (const std::int32_t expert : by_tokens) {
+    if (tokens(expert) <= rows_by_weights_) break;
+    slow_[static_cast<std::size_t>(expert) / kBits] |= std::uint64_t{1} << (static_cast<std::size_t>(expert) % kBits);
+  }
+  std::int64_t listed = 0;
+  const auto list_fast = [&](std::int64_t end) {  // those before `end` take as long as their weights
+    if (listed < end) list(one_on_gpu(1), first + listed, end - listed);
+  };
+  auto next_there = there.begin();
+  for (std::size_t word = 0; word < slow_.size(); ++word) {
+    for (std::uint64_t bits = slow_[word]; bits != 0; bits &= bits - 1) {
+      const auto expert = static_cast<std::int64_t>(word * kBits) + std::countr_zero(bits);
+      while (next_there != there.end() && next_there->expert < expert) ++next_there;
+      if (next_there != there.end() && next_there->expert == expert) continue;
+      const std::int64_t place = expert - (next_there - there.begin());
+      list_fast(place);
+      list(one_on_gpu(tokens(expert)), first + place, 1);
+      listed = place + 1;
+    }
+  }
+  list_fast(count);
 }
 
 void ExpertLayers::count_copies(std::int64_t loads, std::int64_t copies) const {

@@ -92,6 +92,11 @@ class ExpertLayers : public LayerPolicy, protected LayerRule {
   void compute(std::span<const ExpertUse> uses) { compute_each(uses, 0); }
   /// Each is loaded by itself, as load() of one with so many copies, and computed when it has arrived.
   void load_and_compute(CopySink& sink, std::span<const ExpertUse> uses, std::int64_t copies);
+  /// The same of those of `used`, all experts of the layer, that are not among `there`, both by ascending number.
+  /// `by_tokens`: all of them, none with more tokens than one before it. O(there + experts / 64), and O(1) for each
+  /// expert whose tokens take longer than its weights.
+  void load_and_compute_others(CopySink& sink, std::span<const ExpertUse> used, std::span<const ExpertUse> there,
+                               std::span<const std::int32_t> by_tokens, std::int64_t copies);
   /// As one step after what was listed before: an expert is copied as load() would, then the GPU computes it. Nothing
   /// goes on beside it.
   void load_and_compute(std::int64_t rows, std::int64_t copies, double slower) {
@@ -206,8 +211,15 @@ class ExpertLayers : public LayerPolicy, protected LayerRule {
   void compute_each(std::span<const ExpertUse> uses, std::int64_t first);
   /// How many of `uses`, from the first one on, take as long as their weights.
   [[nodiscard]] std::size_t weights_take_longer(std::span<const ExpertUse> uses) const;
-  /// Lists a step of the GPU: after the load `ticket`; 0: at once.
-  void list(const OnGpu& gpu, std::int64_t ticket);
+  /// Loads `count` > 0 experts, each by itself. Returns the ticket of the first one.
+  std::int64_t load_each(CopySink& sink, std::int64_t count, std::int64_t copies);
+  /// Lists `count` equal steps of the GPU: the first one after the load `ticket`, each of the others after the next
+  /// one; 0: at once.
+  void list(const OnGpu& gpu, std::int64_t ticket, std::int64_t count);
+  /// Where copies do not slow compute down, steps that wait for nothing take as long as one that takes the sum of their
+  /// times: those that are bound by arithmetic are one, the others another one. A run that is cut within it counts it
+  /// as a whole.
+  void join(const OnGpu& gpu);
   /// Lists them, and what was listed before behind them.
   void list_turns_first(std::int32_t layer);
   /// Lists a step with its turn.
@@ -250,7 +262,9 @@ class ExpertLayers : public LayerPolicy, protected LayerRule {
   bool entered_ = false;                             // the gate of the layer has opened
   std::vector<OnGpu> one_on_gpu_;                    // by rows
   std::int64_t rows_by_weights_ = 0;                 // most_rows_by_weights()
+  bool joins_ = false;                               // see join()
   std::array<OnCpu, 16> on_cpu_{};                   // by experts, modulo its size
+  std::vector<std::uint64_t> slow_;                  // bits by expert, during load_and_compute_others()
   std::vector<Piece> pieces_;                        // of the layer
   std::size_t next_ = 0;
   std::deque<Turn> turns_;            // of those from `next_` on

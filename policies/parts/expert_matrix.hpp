@@ -6,8 +6,10 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <functional>
 #include <limits>
+#include <numeric>
 #include <optional>
 #include <span>
 #include <vector>
@@ -62,9 +64,50 @@ class PresentExperts {
     present_[static_cast<std::size_t>(one.layer) * experts_ + static_cast<std::size_t>(one.expert)] =
         present ? Presence::present : Presence::absent;
   }
+  /// All of a layer are present.
+  void fill(std::int32_t layer) {
+    const auto row = present_.begin() + static_cast<std::ptrdiff_t>(layer) * static_cast<std::ptrdiff_t>(experts_);
+    std::fill_n(row, experts_, Presence::present);
+  }
+  /// Of a layer, no others are. O(experts / 16), and O(1) for each that is.
+  void keep_only(std::int32_t layer, std::span<const std::uint16_t> experts) {
+    Presence* const row = present_.data() + static_cast<std::size_t>(layer) * experts_;
+    std::fill_n(row, experts_, Presence::absent);
+    for (const std::uint16_t expert : experts) row[expert] = Presence::present;
+  }
+  /// Of a layer, those at some places of its order are absent.
+  void clear(std::int32_t layer, std::span<const std::uint16_t> order, std::span<const std::uint16_t> places) {
+    Presence* const row = present_.data() + static_cast<std::size_t>(layer) * experts_;
+    for (const std::uint16_t place : places) row[order[place]] = Presence::absent;
+  }
   /// By expert.
   [[nodiscard]] const Presence* row(std::int32_t layer) const {
     return present_.data() + static_cast<std::size_t>(layer) * experts_;
+  }
+  /// The same as bits: bit e % 64 of word e / 64 says whether expert e is present. O(experts / 8).
+  void read_bits(std::int32_t layer, std::vector<std::uint64_t>& words) const {
+    constexpr std::size_t kBits = 64;
+    constexpr std::size_t kAtOnce = 8;
+    words.resize((experts_ + kBits - 1) / kBits);
+    const Presence* row = this->row(layer);
+    std::size_t left = experts_;
+    for (std::uint64_t& word : words) {
+      word = 0;
+      const std::size_t bits = std::min(left, kBits);
+      left -= bits;
+      if (bits == kBits) {
+        for (std::size_t bit = 0; bit < kBits; bit += kAtOnce) {
+          std::uint64_t eight = 0;
+          std::memcpy(&eight, row + bit, kAtOnce);
+          static_assert(std::endian::native == std::endian::little);
+          // Each byte is 0 or 1: byte i becomes bit 56 + i, and nothing is carried into those.
+          word |= (eight * 0x0102040810204080U >> 56U) << bit;
+        }
+      } else {
+        for (std::size_t bit = 0; bit < bits; ++bit) word |= static_cast<std::uint64_t>(row[bit]) << bit;
+      }
+      row += bits;
+    }
   }
 
  private:
@@ -87,6 +130,8 @@ class ExpertShares {
         shares_(static_cast<std::size_t>(layers) * experts_),
         order_(shares_.size()),
         rank_(shares_.size()),
+        rank_of_place_(shares_.size()),
+        share_of_place_(shares_.size()),
         by_worth_(shares_.size()) {
     for (std::int32_t layer = 0; layer < layers; ++layer) factors_.push_back(keep_factor(layer, layers));
     change([&](std::int32_t layer, std::span<double> row) {
@@ -104,15 +149,19 @@ class ExpertShares {
   }
   [[nodiscard]] std::int32_t layers() const { return layers_; }
   [[nodiscard]] std::int32_t experts() const { return static_cast<std::int32_t>(experts_); }
-  [[nodiscard]] double share(const LayerExpert& one) const { return shares_[at(one.layer, one.expert)]; }
-  /// Worth of keeping the expert, > 0.
-  [[nodiscard]] double kept(const LayerExpert& one) const {
-    return keep_priority(share(one), factors_[static_cast<std::size_t>(one.layer)]);
-  }
   /// Experts by their places.
   [[nodiscard]] const std::uint16_t* order(std::int32_t layer) const { return order_.data() + at(layer, 0); }
+  [[nodiscard]] double share_of_place(std::int32_t layer, std::int32_t place) const {
+    return share_of_place_[at(layer, place)];
+  }
+  /// By place: they fall.
+  [[nodiscard]] const std::uint32_t* ranks_of_places(std::int32_t layer) const {
+    return rank_of_place_.data() + at(layer, 0);
+  }
   /// By expert.
   [[nodiscard]] const std::uint32_t* ranks(std::int32_t layer) const { return rank_.data() + at(layer, 0); }
+  /// Worth of keeping the expert of this rank, > 0.
+  [[nodiscard]] double kept(std::size_t rank) const { return std::bit_cast<double>(sorted_[rank].bits); }
   [[nodiscard]] LayerExpert by_worth(std::size_t rank) const { return {by_worth_[rank].layer, by_worth_[rank].expert}; }
   [[nodiscard]] std::int32_t place_by_worth(std::size_t rank) const { return by_worth_[rank].place; }
 
@@ -151,6 +200,8 @@ class ExpertShares {
       rank_[row + expert] = static_cast<std::uint32_t>(rank);
       const std::size_t place = --next_place_[layer];
       order_[row + place] = static_cast<std::uint16_t>(expert);
+      rank_of_place_[row + place] = static_cast<std::uint32_t>(rank);
+      share_of_place_[row + place] = shares_[row + expert];
       by_worth_[rank] = {static_cast<std::uint16_t>(layer), static_cast<std::uint16_t>(expert),
                          static_cast<std::uint16_t>(place)};
     }
@@ -181,13 +232,15 @@ class ExpertShares {
   std::size_t experts_;
   std::vector<double> factors_;  // of each layer
   // Layer by layer:
-  std::vector<double> shares_;        // by expert
-  std::vector<std::uint16_t> order_;  // by place
-  std::vector<std::uint32_t> rank_;   // by expert
-  std::vector<Placed> by_worth_;      // by rank
+  std::vector<double> shares_;                // by expert
+  std::vector<std::uint16_t> order_;          // by place
+  std::vector<std::uint32_t> rank_;           // by expert
+  std::vector<std::uint32_t> rank_of_place_;  // so that those of a few places are next to each other
+  std::vector<double> share_of_place_;
+  std::vector<Placed> by_worth_;  // by rank
+  std::vector<Worth> sorted_;     // likewise
   // Kept for their memory:
   std::vector<Worth> unsorted_;
-  std::vector<Worth> sorted_;
   std::vector<std::uint32_t> ends_;  // of the ranges
   std::vector<std::size_t> next_place_;
 };
@@ -214,9 +267,8 @@ class FirstAbsent {
       share_[at] = kept_[at] = -1.0;
       return;
     }
-    const LayerExpert one{layer, shares.order(layer)[place]};
-    share_[at] = shares.share(one);
-    kept_[at] = shares.kept(one);
+    share_[at] = shares.share_of_place(layer, place);
+    kept_[at] = shares.kept(shares.ranks_of_places(layer)[place]);
   }
   /// Its layer, of those after `running` whose expert is more worth keeping than `kept`; -1: there is none. O(layers).
   [[nodiscard]] std::int32_t most(std::int32_t running, double kept) const {
@@ -244,14 +296,18 @@ class FirstAbsent {
 ///
 /// Contract of this and of SeldomAskedMatrix
 ///  * `present` and `shares` must outlive it, `shares` up to the next set().
-///  * Each change of `present` is told by add(), add_all(), remove() or remove_many() after it, or is made when
-///    remove_least() names the expert; at the start, none is present. Meanwhile, no other function of the object may be
-///    called.
+///  * Each change of `present` is told by a call with "add", "fill" or "remove" in its name after it, or is made when
+///    remove_least() names the experts; at the start, none is present. Meanwhile, no other function of the object may
+///    be called.
 ///  * least(running) is the present expert that is least worth keeping, of all layers but `running`; of equal ones the
 ///    one of the first layer. 0 <= running < layers.
 ///  * most(running, kept) is the absent expert that is most worth loading, of the layers after `running` and of those
 ///    that are more worth keeping than `kept`, such as what would have to leave; likewise. Every expert is more worth
 ///    than 0.
+///
+/// Those that are present are bits in the order of all experts. Where many experts of a layer come at once, most of
+/// them leave soon, and a bit for each would cost more than it saves. So those that are worth less than every other
+/// expert at that time are a list, the tail, which gets shorter from its end.
 class ExpertMatrix {
  public:
   ExpertMatrix(const PresentExperts& present, const ExpertShares& shares)
@@ -263,26 +319,40 @@ class ExpertMatrix {
     set(shares);
   }
 
-  /// Replaces the shares. O(layers * experts).
+  /// Replaces the shares. O(n / 8 + present experts) for n experts of all layers.
   void set(const ExpertShares& shares) {
     shares_ = &shares;
     std::ranges::fill(present_by_rank_, 0);
     for (std::int32_t layer = 0; layer < shares.layers(); ++layer) {
       const std::uint32_t* const ranks = shares.ranks(layer);
-      const Presence* const present = present_.row(layer);
-      for (std::int32_t expert = 0; expert < shares.experts(); ++expert) {
-        const std::uint32_t rank = ranks[expert];
-        present_by_rank_[rank / kBits] |= static_cast<std::uint64_t>(present[expert]) << (rank % kBits);
+      present_.read_bits(layer, row_);
+      for (std::size_t word = 0; word < row_.size(); ++word) {
+        for (std::uint64_t bits = row_[word]; bits != 0; bits &= bits - 1) {
+          mark(ranks[word * kBits + static_cast<std::size_t>(std::countr_zero(bits))]);
+        }
       }
     }
     first_ = first_running_ = 0;
+    tail_.places.clear();
     std::ranges::fill(gaps_, Gap{});
   }
-  /// O(1), and so is remove().
+  /// O(1), and so is remove(), but for experts of the layer of which many came last: O(experts).
   void add(const LayerExpert& one) {
     add_all(one.layer, 1, [&one](std::size_t /*i*/) { return one.expert; });
   }
-  void remove(const LayerExpert& one) { leaves(shares_->ranks(one.layer)[one.expert], one); }
+  void remove(const LayerExpert& one) {
+    const std::uint32_t rank = shares_->ranks(one.layer)[one.expert];
+    present_by_rank_[rank / kBits] &= ~bit(rank);
+    note_gap(rank, one);
+    if (one.layer != tail_.layer || tail_.places.empty()) return;
+    const std::int32_t place = shares_->place_by_worth(rank);
+    tail_.whole &= place >= tail_.places.back();
+    if (place < tail_.places.back()) {
+      std::erase(tail_.places, place);
+    } else if (place == tail_.places.back()) {
+      tail_.places.pop_back();
+    }
+  }
   /// As add() of several of one layer, `expert(i)` for each `i` below `count`. O(count).
   template <class Expert>
   void add_all(std::int32_t layer, std::size_t count, const Expert& expert) {
@@ -290,41 +360,91 @@ class ExpertMatrix {
     std::uint32_t lowest = std::numeric_limits<std::uint32_t>::max();
     for (std::size_t i = 0; i < count; ++i) {
       const std::uint32_t rank = ranks[expert(i)];
-      present_by_rank_[rank / kBits] |= bit(rank);
+      mark(rank);
       lowest = std::min(lowest, rank);
     }
-    std::size_t& first = layer == running_ ? first_running_ : first_;
-    first = std::min(first, std::size_t{lowest} / kBits);
-    gaps_[at(layer)].changed = true;
+    starts_at(layer, std::size_t{lowest} / kBits);
   }
-  /// Removes the `count` experts that least(running) would name one after the other, if each was removed, and calls
-  /// `left(one)` for each, which must change `present`; so many must be there in other layers. O(count + n / 64) for n
-  /// experts of all layers, and O(present experts of the running layer).
-  template <class Left>
-  void remove_least(std::int32_t running, std::int64_t count, const Left& left) {
+  /// As add() of many of one layer, no matter which: `present` says so. O(experts).
+  void add_many(std::int32_t layer) {
+    const std::uint16_t* const order = shares_->order(layer);
+    const std::uint32_t* const ranks = shares_->ranks_of_places(layer);
+    const Presence* const present = present_.row(layer);
+    const std::int32_t begin = begin_tail(layer);
+    for (std::int32_t place = 0; place < begin; ++place) {
+      const std::uint32_t rank = ranks[place];
+      present_by_rank_[rank / kBits] |= static_cast<std::uint64_t>(present[order[place]]) << (rank % kBits);
+    }
+    tail_.places.resize(static_cast<std::size_t>(shares_->experts() - begin));
+    std::uint16_t* next = tail_.places.data();
+    for (std::int32_t place = begin; place < shares_->experts(); ++place) {
+      *next = static_cast<std::uint16_t>(place);  // overwritten unless it is there
+      next += static_cast<std::ptrdiff_t>(present[order[place]]);
+    }
+    tail_.places.resize(static_cast<std::size_t>(next - tail_.places.data()));
+  }
+  /// The same where all of the layer are present now. O(1) for each that is worth no less than every other expert, and
+  /// O(experts / 8).
+  void fill(std::int32_t layer) {
+    const std::uint32_t* const ranks = shares_->ranks_of_places(layer);
+    const std::int32_t begin = begin_tail(layer);
+    for (std::int32_t place = 0; place < begin; ++place) mark(ranks[place]);
+    tail_.places.resize(static_cast<std::size_t>(shares_->experts() - begin));
+    std::iota(tail_.places.begin(), tail_.places.end(), static_cast<std::uint16_t>(begin));
+    tail_.whole = true;
+    gaps_[at(layer)] = {shares_->experts(), true};
+  }
+  /// Removes the `count` experts that least(running) would name one after the other, if each was removed; so many must
+  /// be there in other layers. Calls `left(one)` in turn for each, or `left_last(layer, places, whole)` for several of
+  /// a layer, the last one first; `whole`: they and those at all places before them were present, and no others. Both
+  /// must change `present`. O(count + n / 64) for n experts of all layers, and O(present experts of the running layer).
+  template <class Left, class LeftLast>
+  void remove_least(std::int32_t running, std::int64_t count, const Left& left, const LeftLast& left_last) {
     if (count == 0) return;
     run(running);
-    while (count > 0 && first_ < present_by_rank_.size()) {
-      std::uint64_t stay = present_by_rank_[first_];
-      visit_word([&](std::size_t rank, const LayerExpert& one) {
-        stay &= ~bit(rank);
+    for (;;) {
+      // One of the tail's layer that has come back behind it is a bit, no earlier than in the word `first_`.
+      if (tail_word() < first_) {
+        std::vector<std::uint16_t>& places = tail_.places;
+        const auto most = places.end() - std::min<std::int64_t>(count, std::ssize(places));
+        const auto begin = std::partition_point(most, places.end(), [this](std::uint16_t place) {
+          return shares_->ranks_of_places(tail_.layer)[place] >= first_ * kBits;
+        });
+        lower_gap(gaps_[at(tail_.layer)], *begin);
+        left_last(tail_.layer, std::span<const std::uint16_t>(begin, places.end()), tail_.whole);
+        count -= places.end() - begin;
+        places.erase(begin, places.end());
+        if (count == 0) return;
+      }
+      if (first_ == present_by_rank_.size()) return;
+      const bool more = visit<true>(stop_before_tail(), [&](std::size_t rank, const LayerExpert& one) {
         note_gap(rank, one);
         left(one);
         return --count > 0;
       });
-      present_by_rank_[first_] = stay;
-      if (count > 0) ++first_;
+      if (!more) return;
     }
+  }
+  /// The experts of a layer by share.
+  [[nodiscard]] std::span<const std::uint16_t> order(std::int32_t layer) const {
+    return {shares_->order(layer), static_cast<std::size_t>(shares_->experts())};
   }
   /// As remove_least() of one.
   [[nodiscard]] std::optional<KeptExpert> least(std::int32_t running) {
     run(running);
     std::optional<KeptExpert> least;
-    visit([&](std::size_t /*rank*/, const LayerExpert& one) {
-      least = {one, shares_->kept(one)};
+    const auto keep = [&](std::size_t rank, const LayerExpert& one) {
+      least = {one, shares_->kept(rank)};
       return false;
-    });
-    return least;
+    };
+    for (;;) {
+      if (tail_word() < first_) {
+        const LayerExpert one{tail_.layer, shares_->order(tail_.layer)[tail_.places.back()]};
+        return KeptExpert{one, shares_->kept(tail_rank())};
+      }
+      if (first_ == present_by_rank_.size()) return std::nullopt;
+      if (!visit<false>(stop_before_tail(), keep)) return least;
+    }
   }
   /// O(layers), and O(experts) for each layer that has changed since it was asked for.
   [[nodiscard]] std::optional<LayerExpert> most(std::int32_t running, double kept) {
@@ -343,17 +463,63 @@ class ExpertMatrix {
     std::int32_t place = 0;
     bool changed = true;
   };
+  /// Experts that are present, and no bits.
+  struct Tail {
+    std::int32_t layer = -1;
+    std::vector<std::uint16_t> places{};  // in its order, ascending
+    bool whole = false;                   // and all at the places before them are present, too
+  };
   static constexpr std::size_t kBits = 64;
   static std::size_t at(std::int32_t layer) { return static_cast<std::size_t>(layer); }
   static std::uint64_t bit(std::size_t rank) { return std::uint64_t{1} << (rank % kBits); }
-  void leaves(std::size_t rank, const LayerExpert& one) {
-    present_by_rank_[rank / kBits] &= ~bit(rank);
-    note_gap(rank, one);
+  void mark(std::size_t rank) { present_by_rank_[rank / kBits] |= bit(rank); }
+  /// Experts of `layer` are new, with bits in no word before `word`.
+  void starts_at(std::int32_t layer, std::size_t word) {
+    std::size_t& first = layer == running_ ? first_running_ : first_;
+    first = std::min(first, word);
+    gaps_[at(layer)].changed = true;
+  }
+  /// That of the tail's last expert, the lowest one.
+  [[nodiscard]] std::size_t tail_rank() const { return shares_->ranks_of_places(tail_.layer)[tail_.places.back()]; }
+  /// Those of the tail become bits, and the next tail is of `layer`. Returns its first place: the ranks from there on
+  /// come before every word that has a bit.
+  std::int32_t begin_tail(std::int32_t layer) {
+    if (!tail_.places.empty()) {
+      for (const std::uint16_t place : tail_.places) mark(shares_->ranks_of_places(tail_.layer)[place]);
+      starts_at(tail_.layer, tail_rank() / kBits);
+    }
+    tail_.layer = layer;
+    tail_.whole = false;
+    const std::size_t first = std::min(first_, first_running_);
+    starts_at(layer, first);
+    const std::uint32_t* const ranks = shares_->ranks_of_places(layer);
+    const auto is_later = [first](std::uint32_t rank) { return rank >= first * kBits; };
+    return static_cast<std::int32_t>(std::partition_point(ranks, ranks + shares_->experts(), is_later) - ranks);
+  }
+  /// The word of the tail's last expert; behind all words if there is none that may leave.
+  [[nodiscard]] std::size_t tail_word() const {
+    const bool may_leave = !tail_.places.empty() && tail_.layer != running_;
+    return may_leave ? tail_rank() / kBits : present_by_rank_.size() + 1;
+  }
+  /// Those of the tail that belong in the word `first_`, and none before it, become bits. Returns the word of the next
+  /// one, or the end of all words.
+  std::size_t stop_before_tail() {
+    std::size_t word = tail_word();
+    while (word == first_) {
+      mark(tail_rank());
+      tail_.places.pop_back();
+      word = tail_word();
+    }
+    return std::min(word, present_by_rank_.size());
   }
   void note_gap(std::size_t rank, const LayerExpert& one) {
-    Gap& gap = gaps_[at(one.layer)];
-    const std::int32_t place = shares_->place_by_worth(rank);
-    if (place < gap.place) gap = {place, true};
+    lower_gap(gaps_[at(one.layer)], shares_->place_by_worth(rank));
+  }
+  /// The expert at `place` has left. Without a branch: no processor can predict it.
+  static void lower_gap(Gap& gap, std::int32_t place) {
+    const bool is_first = place < gap.place;
+    gap.place = is_first ? place : gap.place;
+    gap.changed |= is_first;
   }
   void look_for_gap(std::int32_t layer) {
     const std::uint16_t* const order = shares_->order(layer);
@@ -370,34 +536,48 @@ class ExpertMatrix {
     first_ = std::min(first_, first_running_);
     first_running_ = present_by_rank_.size();
   }
-  /// Calls `visit(rank, one)` for the experts that do not stay, the least worth keeping first, until it returns false.
-  template <class Visit>
-  void visit(const Visit& visit) {
-    while (first_ < present_by_rank_.size() && visit_word(visit)) ++first_;
+  /// The first word from `word` on that has a bit; `stop`: none before it does.
+  [[nodiscard]] std::size_t next_word(std::size_t word, std::size_t stop) const {
+    const std::uint64_t* const words = present_by_rank_.data();
+    const auto has_bit = [](std::uint64_t bits) { return bits != 0; };
+    return static_cast<std::size_t>(std::find_if(words + word, words + stop, has_bit) - words);
   }
-  /// The same for those of the word `first_`. Returns whether it went on to the end.
-  template <class Visit>
-  bool visit_word(const Visit& visit) {
-    for (std::uint64_t bits = present_by_rank_[first_]; bits != 0; bits &= bits - 1) {
-      const std::size_t rank = first_ * kBits + static_cast<std::size_t>(std::countr_zero(bits));
-      const LayerExpert one = shares_->by_worth(rank);
-      if (one.layer == running_) {
-        first_running_ = std::min(first_running_, first_);
-      } else if (!visit(rank, one)) {
+  /// Calls `visit(rank, one)` for the experts that do not stay, the least worth keeping first, of the words from
+  /// `first_` to `stop` - 1, until it returns false. Returns whether it went on to the end. `removes`: those that were
+  /// visited, the last one, too, are bits no longer.
+  template <bool removes, class Visit>
+  bool visit(std::size_t stop, const Visit& visit) {
+    for (std::size_t word = next_word(first_, stop); word < stop; word = next_word(word + 1, stop)) {
+      std::uint64_t left = present_by_rank_[word];
+      for (std::uint64_t bits = left; bits != 0; bits &= bits - 1) {
+        const std::size_t rank = word * kBits + static_cast<std::size_t>(std::countr_zero(bits));
+        const LayerExpert one = shares_->by_worth(rank);
+        if (one.layer == running_) {
+          first_running_ = std::min(first_running_, word);
+          continue;
+        }
+        left &= ~bit(rank);
+        if (visit(rank, one)) continue;
+        if constexpr (removes) present_by_rank_[word] = left;
+        first_ = word;
         return false;
       }
+      if constexpr (removes) present_by_rank_[word] = left;
     }
+    first_ = stop;
     return true;
   }
 
   const PresentExperts& present_;
   const ExpertShares* shares_ = nullptr;
-  std::vector<std::uint64_t> present_by_rank_;  // bits by rank: which are present
-  std::int32_t running_ = -1;                   // whose experts stay
-  std::size_t first_ = 0;                       // no word before it has an expert of another layer than the running one
-  std::size_t first_running_ = 0;               // no word before the smaller one of both has any
-  std::vector<Gap> gaps_;                       // by layer
-  FirstAbsent first_absent_;                    // of those that have not changed
+  std::vector<std::uint64_t> present_by_rank_;  // bits by rank: which are present, but for the tail
+  Tail tail_{};
+  std::int32_t running_ = -1;       // whose experts stay
+  std::size_t first_ = 0;           // no word before it has an expert of another layer than the running one
+  std::size_t first_running_ = 0;   // no word before the smaller one of both has any
+  std::vector<Gap> gaps_;           // by layer
+  std::vector<std::uint64_t> row_;  // during set()
+  FirstAbsent first_absent_;        // of those that have not changed
 };
 
 /// The same for a matrix that is told of many more changes than it is asked questions: it looks who is present when it
@@ -420,7 +600,9 @@ class SeldomAskedMatrix {
   void add(const LayerExpert& one) { rows_[at(one.layer)].added = kBoth; }
   /// As add() of some of one layer.
   void add_all(std::int32_t layer) { rows_[at(layer)].added = kBoth; }
-  void remove(const LayerExpert& one) { rows_[at(one.layer)].removed = kBoth; }
+  void remove(const LayerExpert& one) { remove_some(one.layer); }
+  /// As remove() of some of one layer.
+  void remove_some(std::int32_t layer) { rows_[at(layer)].removed = kBoth; }
   /// As remove() of many, of any layers. O(layers), and O(layers * experts) in the next question.
   void remove_many() {
     for (Row& row : rows_) row.removed = kBoth;
@@ -433,7 +615,7 @@ class SeldomAskedMatrix {
     }
     if (lowest == kNone) return std::nullopt;
     const LayerExpert one = shares_->by_worth(lowest);
-    return KeptExpert{one, shares_->kept(one)};
+    return KeptExpert{one, shares_->kept(lowest)};
   }
   /// As that of ExpertMatrix. O(layers + count log layers), and O(experts) for each layer that has changed since it was
   /// asked for.
@@ -480,7 +662,7 @@ class SeldomAskedMatrix {
   /// That of the last one that is present; kNone: none is.
   [[nodiscard]] std::uint32_t lowest_rank(std::int32_t layer) {
     const std::int32_t last = last_of(layer);
-    return last < 0 ? kNone : shares_->ranks(layer)[shares_->order(layer)[last]];
+    return last < 0 ? kNone : shares_->ranks_of_places(layer)[last];
   }
   [[nodiscard]] std::int32_t last_of(std::int32_t layer) {
     Row& row = rows_[at(layer)];

@@ -82,6 +82,14 @@ struct SplitUses {
     resident = {room_.data(), next_resident};
     missing = {};
   }
+  /// One of those that list_resident_of_all() has not listed joins the list, in its order. O(resident).
+  void take_as_resident(const ExpertUse& use) {
+    resident = {resident.data(), resident.size() + 1};
+    const auto before = std::ranges::find_if(resident.begin(), resident.end() - 1,
+                                             [&use](const ExpertUse& other) { return other.expert > use.expert; });
+    std::shift_right(before, resident.end(), 1);
+    *before = use;
+  }
   /// The bits of a word of `held`.
   static constexpr std::size_t kBits = 64;
 

@@ -36,9 +36,9 @@ class ExpertActivation {
   [[nodiscard]] virtual std::int64_t distinct(std::int32_t layer) {
     return static_cast<std::int64_t>(this->layer(layer).size());
   }
-  /// All experts of `layer` are in use, none for more tokens than one that comes before it in by_popularity(), and for
-  /// top_k * tokens() together. False: not known to be. O(1) after the first call of layer(layer) in an iteration.
-  [[nodiscard]] virtual bool follows_popularity(std::int32_t /*layer*/) { return false; }
+  /// Where all experts of `layer` are in use, for top_k * tokens() together: these in an order in which none has more
+  /// tokens than one before it. Empty: not known. O(1) after the first call of layer(layer) in an iteration, amortised.
+  [[nodiscard]] virtual std::span<const std::int32_t> by_tokens(std::int32_t /*layer*/) { return {}; }
   /// `count` experts, the likeliest first, that the gate of `layer` would choose if it were given the hidden state of
   /// the layer before: some of those in use, filled up with the most popular others.
   [[nodiscard]] virtual std::span<const std::int32_t> predicted(std::int32_t layer, std::int32_t count) = 0;

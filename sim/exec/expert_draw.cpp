@@ -190,10 +190,18 @@ std::int64_t ExpertDraw::distinct(std::int32_t layer) {
   return sample_size(std::max(sum, choice_.top_k * kFixedOne), static_cast<std::int64_t>(hash_of(layer) >> 32U));
 }
 
-bool ExpertDraw::follows_popularity(std::int32_t layer) {
+std::span<const std::int32_t> ExpertDraw::by_tokens(std::int32_t layer) {
   static_cast<void>(this->layer(layer));
-  const Layer& one = at(layer);
-  return one.all_used_for >= 0 && one.falls && choice_.patterns == 1 && choice_.shares.empty();
+  Layer& one = layers_[index(layer)];
+  if (one.all_used_for < 0 || !one.falls || mixed()) return {};
+  one.by_rank.resize(one.ranks.size());
+  std::vector<std::int32_t>& by_rank = one.by_rank[index(kind_)];
+  if (by_rank.empty()) {
+    const Ranks& ranks = one.ranks[index(kind_)];
+    by_rank.resize(ranks.size());
+    for (std::int32_t e = 0; e < choice_.count; ++e) by_rank[ranks[index(e)]] = e;
+  }
+  return by_rank;
 }
 
 std::span<const std::int32_t> ExpertDraw::predicted(std::int32_t layer, std::int32_t count) {

@@ -80,8 +80,8 @@ class ExpertDraw final : public ExpertActivation {
   [[nodiscard]] std::int64_t tokens() const override { return decodes_ + fresh_; }
   [[nodiscard]] std::span<const ExpertUse> layer(std::int32_t layer) override;
   [[nodiscard]] std::int64_t distinct(std::int32_t layer) override;
-  /// False with `shares`: experts that are equally popular to a billionth may have other tokens.
-  [[nodiscard]] bool follows_popularity(std::int32_t layer) override;
+  /// Known where prompts of one kind use all experts: by popularity in that kind.
+  [[nodiscard]] std::span<const std::int32_t> by_tokens(std::int32_t layer) override;
   [[nodiscard]] std::span<const std::int32_t> predicted(std::int32_t layer, std::int32_t count) override;
   /// Of a layer, all calls of a run have the same `slots`.
   [[nodiscard]] std::optional<std::span<const std::int32_t>> found(std::int32_t layer, std::int32_t slots) override;
@@ -125,9 +125,10 @@ class ExpertDraw final : public ExpertActivation {
     double m = 0.0;
   };
   struct Layer {
-    std::vector<Ranks> ranks{};           // of each kind of requests
-    std::vector<std::int32_t> ranking{};  // experts by their mean popularity
-    std::vector<Before> before{};         // by ascending number
+    std::vector<Ranks> ranks{};                        // of each kind of requests
+    std::vector<std::vector<std::int32_t>> by_rank{};  // experts, likewise; empty: nobody has asked
+    std::vector<std::int32_t> ranking{};               // experts by their mean popularity
+    std::vector<Before> before{};                      // by ascending number
     std::vector<ExpertUse> used{};
     std::int64_t all_used_for = -1;  // `used` holds for every iteration of so many fresh tokens alone
     bool falls = false;              // then: by rank, no expert has more tokens than the one before

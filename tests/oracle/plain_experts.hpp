@@ -115,7 +115,7 @@ struct PlainExpertCounts {
   std::int64_t prompts = 0;           // a prompt was computed layer by layer
   std::int64_t arithmetic = 0;        // of a piece of work that is bound by arithmetic
   std::int64_t uploads_cut = 0;       // more missing experts than uploads
-  std::int64_t followed = 0;          // by popularity: counted by the test
+  std::int64_t by_tokens = 0;         // layers whose experts were known by tokens: counted by the test
   std::int64_t waited_for_copy = 0;   // the GPU stood still until an expert had arrived
   std::int64_t evicted = 0;           // an expert left for one that a router had chosen
   std::int64_t evicted_of_layer = 0;  // it was one of the running layer

@@ -30,6 +30,9 @@ class ExpertModel final : public ExecutionModel {
     asked_[static_cast<std::size_t>(stream)] += copies;
     return {launch_ * copies, round_seconds(static_cast<double>(bytes.count()) / bandwidth_)};
   }
+  [[nodiscard]] CopySharing copy_sharing() const override { return {.compute = compute_slowdown}; }
+  /// By copies, as policies are told. The bench's executor has none of its own.
+  Slowdown compute_slowdown{};
   /// Copies that it was asked for so far.
   [[nodiscard]] std::int64_t asked(Stream stream) const { return asked_[static_cast<std::size_t>(stream)]; }
 
@@ -45,8 +48,8 @@ class ExpertModel final : public ExecutionModel {
 class ScriptedRouters final : public ExpertActivation {
  public:
   std::int64_t batch = 1;                             // tokens
-  std::int32_t top_k = 0;                             // 0: follows_popularity() does not know it
-  std::int64_t followed = 0;                          // layers of which that was true
+  std::int32_t top_k = 0;                             // 0: by_tokens() does not know it
+  std::int64_t known_by_tokens = 0;                   // layers of which that was known
   std::vector<std::vector<ExpertUse>> used{};         // by layer with experts
   std::vector<std::vector<std::int32_t>> guesses{};   // by layer: what predicted() returns, the likeliest first
   std::vector<std::vector<std::int32_t>> rankings{};  // by layer
@@ -62,16 +65,18 @@ class ScriptedRouters final : public ExpertActivation {
     const std::span<const std::int32_t> all = at(guesses, layer);
     return all.first(std::min(all.size(), static_cast<std::size_t>(count)));
   }
-  [[nodiscard]] bool follows_popularity(std::int32_t layer) override {
+  [[nodiscard]] std::span<const std::int32_t> by_tokens(std::int32_t layer) override {
     const std::vector<ExpertUse>& uses = at(used, layer);
-    const std::vector<std::int32_t>& ranking = at(rankings, layer);
     std::int64_t rows = 0;
     for (const ExpertUse& use : uses) rows += use.tokens;
-    if (uses.size() != ranking.size() || rows != top_k * batch) return false;
+    if (uses.size() != at(rankings, layer).size() || rows != top_k * batch) return {};
     const auto tokens = [&uses](std::int32_t expert) { return uses.at(static_cast<std::size_t>(expert)).tokens; };
-    const bool follows = std::ranges::is_sorted(ranking, std::greater{}, tokens);
-    followed += follows ? 1 : 0;
-    return follows;
+    falling_.resize(rankings.size());
+    std::vector<std::int32_t>& falling = falling_[static_cast<std::size_t>(layer)];
+    falling = at(rankings, layer);
+    std::ranges::stable_sort(falling, std::greater{}, tokens);
+    ++known_by_tokens;
+    return falling;
   }
   [[nodiscard]] std::optional<std::span<const std::int32_t>> found(std::int32_t layer, std::int32_t) override {
     if (hits.empty()) return std::nullopt;
@@ -99,6 +104,8 @@ class ScriptedRouters final : public ExpertActivation {
   static const T& at(const std::vector<T>& each, std::int32_t layer) {
     return each.at(static_cast<std::size_t>(layer));
   }
+
+  std::vector<std::vector<std::int32_t>> falling_{};  // by layer: what by_tokens() returns
 };
 
 /// A policy and the executor that runs it.
@@ -155,6 +162,8 @@ class ExpertBench {
     return end - start;
   }
 
+  /// Before the first iteration: from now on, compute that starts beside a copy takes so many times as long.
+  void slow_down(const Slowdown& compute) { executor_ = Executor({.compute = compute}, &observer_); }
   /// Nothing runs for a while after an iteration. Copies go on.
   void rest(Duration time) { executor_.run_copies(rule_, executor_.now() + time); }
 

@@ -212,7 +212,7 @@ TEST(ExpertDraw, AgreesWithAPlainModelOfItsRules) {
   std::int64_t different = 0;
   std::int64_t layers = 0;
   std::int64_t shared = 0;
-  std::int64_t following = 0;
+  std::int64_t known_by_tokens = 0;
   for (std::uint64_t i = 0; i < random_cases(60); ++i) {
     const auto below = [&](std::uint64_t n) { return static_cast<std::int64_t>(random.next_u64() % n); };
     ExpertChoice choice;
@@ -268,10 +268,13 @@ TEST(ExpertDraw, AgreesWithAPlainModelOfItsRules) {
         for (const ExpertUse& use : used) rows += use.tokens;
         ASSERT_EQ(rows, (decodes + fresh) * choice.top_k);
         const auto tokens = [&used](std::int32_t expert) { return used[static_cast<std::size_t>(expert)].tokens; };
-        if (draw.follows_popularity(l)) {
-          ++following;
+        if (const std::span<const std::int32_t> by_tokens = draw.by_tokens(l); !by_tokens.empty()) {
+          ++known_by_tokens;
           ASSERT_EQ(std::ssize(used), choice.count);
-          ASSERT_TRUE(std::ranges::is_sorted(draw.by_popularity(l), std::greater{}, tokens)) << "case " << i;
+          std::vector<std::int32_t> each(by_tokens.begin(), by_tokens.end());
+          ASSERT_TRUE(std::ranges::is_sorted(each, std::greater{}, tokens)) << "case " << i;
+          std::ranges::sort(each);
+          ASSERT_TRUE(std::ranges::equal(each, used, {}, {}, &ExpertUse::expert)) << "case " << i;
         }
         ++layers;
         shared += decodes > 1 ? 1 : 0;
@@ -285,7 +288,7 @@ TEST(ExpertDraw, AgreesWithAPlainModelOfItsRules) {
     ASSERT_EQ(different, 0) << "case " << i << " after " << layers << " layers";
   }
   EXPECT_GT(shared, layers / 5);
-  EXPECT_GT(following, layers / 50);
+  EXPECT_GT(known_by_tokens, layers / 50);
 }
 
 TEST(ExpertDraw, WithoutTokensUsesNothing) {
@@ -293,33 +296,48 @@ TEST(ExpertDraw, WithoutTokensUsesNothing) {
   draw.begin({});
   EXPECT_EQ(draw.distinct(0), 0);
   EXPECT_TRUE(draw.layer(0).empty());
-  EXPECT_FALSE(draw.follows_popularity(0));
+  EXPECT_TRUE(draw.by_tokens(0).empty());
   EXPECT_TRUE(draw.predicted(0, 2).empty());
 }
 
-// 30 tokens of a prompt, two of four experts each: all are in use. Of shares by number 4, 3, 2, 1, two experts may be
-// equally popular but for a billionth, so nothing is promised. Nor is it for two kinds of requests, or beside tokens
-// that decode.
-TEST(ExpertDraw, FollowsPopularityWherePromptsOfOneKindUseAll) {
+// 30 tokens of a prompt, two of four experts each: all are in use. While they are of one kind, an expert that is more
+// popular in this kind has no fewer tokens. Nothing is known of two kinds of requests, or beside tokens that decode.
+TEST(ExpertDraw, KnowsExpertsByTokensWherePromptsOfOneKindUseAll) {
   const std::vector<PrefillChunk> chunks{{Tokens(30), Tokens(0)}};
-  const ExpertChoice ranked{.count = 4, .top_k = 2, .layers = 2, .skew = 0.65, .seed = 5};
-  const auto follows = [&](const ExpertChoice& choice, std::int64_t decodes) {
+  using Kinds = std::vector<std::int64_t>;  // tokens of each
+  const auto by_tokens = [&](const ExpertChoice& choice, std::int64_t decodes, const Kinds& kinds) {
     ExpertDraw draw(choice);
-    if (choice.patterns > 1) draw.mix(std::vector<std::int64_t>{0, 30});
-    draw.begin({.chunks = chunks});
-    EXPECT_EQ(draw.layer(1).size(), 4);
-    draw.begin({.decode_sequences = decodes, .chunks = chunks, .sampled_sequences = decodes});
-    EXPECT_EQ(draw.layer(1).size(), 4);
-    return draw.follows_popularity(1);
+    std::vector<std::int32_t> last;
+    for (const std::int64_t decoding : {std::int64_t{0}, decodes}) {
+      draw.mix(decoding > 0 ? Kinds{32} : kinds);
+      draw.begin({.decode_sequences = decoding, .chunks = chunks, .sampled_sequences = decoding});
+      EXPECT_EQ(draw.layer(1).size(), 4);
+      const std::span<const std::int32_t> known = draw.by_tokens(1);
+      last.assign(known.begin(), known.end());
+    }
+    return last;
   };
-  EXPECT_TRUE(follows(ranked, 0));
-  EXPECT_FALSE(follows(ranked, 1));
+  const auto by_popularity = [](const ExpertChoice& choice, std::int32_t kind) {
+    const ExpertDraw draw(choice);
+    std::vector<std::int32_t> experts{0, 1, 2, 3};
+    std::ranges::sort(experts, std::greater{},
+                      [&](std::int32_t expert) { return draw.popularity_in(kind, 1, expert); });
+    return experts;
+  };
+  const ExpertChoice ranked{.count = 4, .top_k = 2, .layers = 2, .skew = 0.65, .seed = 5};
+  EXPECT_EQ(by_tokens(ranked, 0, {30}), by_popularity(ranked, 0));
+  EXPECT_THAT(by_tokens(ranked, 2, {30}), testing::IsEmpty());
   ExpertChoice other = ranked;
   other.shares = {4.0, 3.0, 2.0, 1.0};
-  EXPECT_FALSE(follows(other, 0));
+  EXPECT_EQ(by_tokens(other, 0, {30}), (std::vector<std::int32_t>{0, 1, 2, 3}));
+  other.shares = {1.0, 2.0, 3.0, 4.0};  // they rise
+  EXPECT_THAT(by_tokens(other, 0, {30}), testing::IsEmpty());
   other = ranked;
   other.patterns = 2;
-  EXPECT_FALSE(follows(other, 0));
+  EXPECT_EQ(by_tokens(other, 0, {30, 0}), by_popularity(other, 0));
+  EXPECT_EQ(by_tokens(other, 0, {0, 30}), by_popularity(other, 1));
+  EXPECT_NE(by_popularity(other, 0), by_popularity(other, 1));
+  EXPECT_THAT(by_tokens(other, 0, {10, 20}), testing::IsEmpty());
 }
 
 // Over many tokens, an expert is used as often as its popularity says, and reused as q + (1 - q) pi.

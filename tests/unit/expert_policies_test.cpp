@@ -84,6 +84,22 @@ TEST(ExpertLayers, FewOfManyTakeLongerThanTheirWeights) {
   EXPECT_NEAR(units(bench.iterate()), 17.0 + 3.0 + 2.0 + 1.25, 0.01);
 }
 
+// Experts 0 and 1 are there, 2 is copied for 1.5 and computed last, each for 1: 3. Where a copy doubles the time of
+// what starts beside it, expert 0 takes 2, and 1 starts when the copy has ended: 4.
+TEST(ExpertLayers, ACopySlowsDownOnlyTheStepsThatStartBesideIt) {
+  const auto length = [](const Slowdown& slowdown) {
+    ExpertModel times = model(1, 0.0, 1.5);
+    times.compute_slowdown = slowdown;
+    ExpertBench bench("expert-cache", times, small(1, 3, 1, 1.0, 1.0),
+                      {{"policy.slots", std::int64_t{2}}, {"policy.miss", std::string("wait")}});
+    bench.slow_down(slowdown);
+    bench.routers.used = {{{0, 1}, {1, 1}, {2, 1}}};
+    return units(bench.iterate(3));
+  };
+  EXPECT_NEAR(length({1, 1}), 3.0, 0.01);
+  EXPECT_NEAR(length({2, 1}), 4.0, 0.01);
+}
+
 // Each of two layers loads three experts of three matrices, or of one copy each: the model, which says how far its
 // measurements were left, is asked for all of them, although they are executed together.
 TEST(ExpertLayers, AskTheModelForEveryLoad) {

@@ -141,6 +141,12 @@ TEST(SplitUses, OfAllExperts_AreWholeRuns) {
     split.list_resident_of_all(used, held, [&missed](const ExpertUse& use) { missed.push_back(use); });
     ASSERT_TRUE(std::ranges::equal(split.resident, resident)) << "case " << c;
     ASSERT_TRUE(std::ranges::equal(missed, missing)) << "case " << c;
+    if (!missing.empty()) {
+      resident.push_back(missing[static_cast<std::size_t>(below(static_cast<std::int32_t>(missing.size())))]);
+      split.take_as_resident(resident.back());
+      std::ranges::sort(resident, {}, &ExpertUse::expert);
+      ASSERT_TRUE(std::ranges::equal(split.resident, resident)) << "case " << c;
+    }
     words += std::ranges::find(held, ~std::uint64_t{0}) != held.end() ? 1 : 0;
   }
   EXPECT_GT(words, 100);

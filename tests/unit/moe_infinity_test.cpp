@@ -80,8 +80,49 @@ TEST(ExpertShares, AreInTheOrderOfTheirWorth) {
       const std::int32_t place = --places[static_cast<std::size_t>(one.layer)];
       ASSERT_EQ(shares.place_by_worth(rank), place);
       ASSERT_EQ(shares.order(one.layer)[place], one.expert);
-      ASSERT_EQ(shares.share(one), share(one.layer, one.expert));
+      ASSERT_EQ(shares.ranks_of_places(one.layer)[place], rank);
+      ASSERT_EQ(shares.share_of_place(one.layer, place), share(one.layer, one.expert));
+      ASSERT_EQ(shares.kept(rank), keep_priority(share(one.layer, one.expert), one.layer, layers));
     }
+  }
+}
+
+TEST(PresentExperts, AreAlsoBits) {
+  RandomStream random(3, 0, "present-experts");
+  for (const std::int32_t experts : {1, 7, 8, 63, 64, 65, 130, 192}) {
+    PresentExperts present(3, experts);
+    std::vector<std::uint64_t> words{~std::uint64_t{0}};
+    const auto expect = [&](std::int32_t layer, const auto& there) {
+      present.read_bits(layer, words);
+      ASSERT_EQ(std::ssize(words), (experts + 63) / 64);
+      for (std::int32_t e = 0; e < 64 * std::ssize(words); ++e) {
+        const bool bit = (words[static_cast<std::size_t>(e / 64)] >> (e % 64) & 1U) != 0;
+        ASSERT_EQ(bit, e < experts && there(e)) << experts << " experts, expert " << e;
+      }
+    };
+    std::vector<bool> some;
+    for (std::int32_t e = 0; e < experts; ++e) {
+      some.push_back(random.uniform() < 0.5);
+      present.set({1, e}, some.back());
+    }
+    const auto is_some = [&](std::int32_t e) { return some[static_cast<std::size_t>(e)]; };
+    expect(1, is_some);
+    present.fill(2);
+    expect(2, [](std::int32_t) { return true; });
+    const auto is_third = [](std::int32_t e) { return e % 3 == 0; };
+    std::vector<std::uint16_t> thirds;
+    for (std::int32_t e = 0; e < experts; ++e) {
+      if (is_third(e)) thirds.push_back(static_cast<std::uint16_t>(e));
+    }
+    present.keep_only(2, thirds);
+    expect(2, is_third);
+    // By their places in an order that is turned round.
+    std::vector<std::uint16_t> order;
+    for (std::int32_t e = experts; e-- > 0;) order.push_back(static_cast<std::uint16_t>(e));
+    present.fill(0);
+    present.clear(0, order, thirds);
+    expect(0, [&](std::int32_t e) { return !is_third(experts - 1 - e); });
+    expect(1, is_some);
   }
 }
 
@@ -89,7 +130,8 @@ TEST(ExpertShares, AreInTheOrderOfTheirWorth) {
 template <class Matrix>
 class Told {
  public:
-  explicit Told(const ExpertShares& shares) : present_(shares.layers(), shares.experts()), matrix_(present_, shares) {}
+  explicit Told(const ExpertShares& shares)
+      : shares_(&shares), present_(shares.layers(), shares.experts()), matrix_(present_, shares) {}
   void add(const LayerExpert& one) {
     present_.set(one, true);
     matrix_.add(one);
@@ -98,7 +140,10 @@ class Told {
     present_.set(one, false);
     matrix_.remove(one);
   }
-  void set(const ExpertShares& shares) { matrix_.set(shares); }
+  void set(const ExpertShares& shares) {
+    shares_ = &shares;
+    matrix_.set(shares);
+  }
   /// All of one layer.
   void add_all(std::int32_t layer, const std::vector<std::int32_t>& experts) {
     for (const std::int32_t expert : experts) present_.set({layer, expert}, true);
@@ -108,13 +153,34 @@ class Told {
       matrix_.add_all(layer);
     }
   }
+  /// The same of many.
+  void add_many(std::int32_t layer, const std::vector<std::int32_t>& experts) {
+    if constexpr (std::is_same_v<Matrix, ExpertMatrix>) {
+      for (const std::int32_t expert : experts) present_.set({layer, expert}, true);
+      const bool all = present_count(layer) == shares_->experts();
+      all ? matrix_.fill(layer) : matrix_.add_many(layer);
+    } else {
+      add_all(layer, experts);
+    }
+  }
   /// Those that leave one after the other.
   std::vector<LayerExpert> remove_least(std::int32_t running, std::int64_t count) {
     std::vector<LayerExpert> left;
-    matrix_.remove_least(running, count, [&](const LayerExpert& one) {
+    const auto leave = [&](const LayerExpert& one) {
       present_.set(one, false);
       left.push_back(one);
-    });
+    };
+    if constexpr (std::is_same_v<Matrix, ExpertMatrix>) {
+      matrix_.remove_least(running, count, leave,
+                           [&](std::int32_t layer, std::span<const std::uint16_t> places, bool whole) {
+                             for (std::size_t i = places.size(); i-- > 0;) {
+                               left.push_back({layer, shares_->order(layer)[places[i]]});
+                             }
+                             leave_last(layer, places, whole);
+                           });
+    } else {
+      matrix_.remove_least(running, count, leave);
+    }
     return left;
   }
   std::optional<LayerExpert> least(std::int32_t running) {
@@ -123,10 +189,34 @@ class Told {
   }
   double least_worth(std::int32_t running) { return matrix_.least(running)->worth; }
   std::optional<LayerExpert> most(std::int32_t running, double kept) { return matrix_.most(running, kept); }
+  /// How many times several left at once, those of a whole layer and others.
+  [[nodiscard]] int left_of_whole() const { return left_of_whole_; }
+  [[nodiscard]] int left_of_others() const { return left_of_others_; }
 
  private:
+  [[nodiscard]] std::int32_t present_count(std::int32_t layer) const {
+    const Presence* const row = present_.row(layer);
+    return static_cast<std::int32_t>(std::count(row, row + shares_->experts(), Presence::present));
+  }
+  /// Of a whole layer, those that stay are named, or those that leave, as it comes.
+  void leave_last(std::int32_t layer, std::span<const std::uint16_t> places, bool whole) {
+    const std::span order(shares_->order(layer), static_cast<std::size_t>(shares_->experts()));
+    ++(whole ? left_of_whole_ : left_of_others_);
+    if (whole) {
+      EXPECT_EQ(present_count(layer), places.back() + 1);
+    }
+    if (whole && left_of_whole_ % 2 == 0) {
+      present_.keep_only(layer, order.first(places.front()));
+    } else {
+      present_.clear(layer, order, places);
+    }
+  }
+
+  const ExpertShares* shares_;
   PresentExperts present_;
   Matrix matrix_;
+  int left_of_whole_ = 0;
+  int left_of_others_ = 0;
 };
 
 template <class Matrix>
@@ -229,6 +319,8 @@ TYPED_TEST(ExpertMatrices, AgreeWithALookAtEveryExpert) {
   int of_first_layer = 0;
   int passed_over = 0;
   int left_at_once = 0;  // from several layers
+  int left_of_whole = 0;
+  int left_of_others = 0;
   for (const std::int32_t experts : {1, 63, 64, 65, 128, 130}) {
     const auto count = static_cast<std::size_t>(experts);
     PlainMatrix plain{.shares = std::vector(3, std::vector<double>(count)),
@@ -261,6 +353,18 @@ TYPED_TEST(ExpertMatrices, AgreeWithALookAtEveryExpert) {
           if (!added.empty()) matrix.add_all(static_cast<std::int32_t>(l), added);
         }
       }
+      if (below(4) == 0) {  // all or most of those that a layer lacks come at once
+        const std::int32_t to = below(3);
+        const double share = below(2) == 0 ? 1.0 : 0.7;
+        std::vector<std::int32_t> added;
+        for (std::int32_t e = 0; e < experts; ++e) {
+          std::vector<bool>::reference there = plain.present[static_cast<std::size_t>(to)][static_cast<std::size_t>(e)];
+          if (there || random.uniform() >= share) continue;
+          there = true;
+          added.push_back(e);
+        }
+        matrix.add_many(to, added);
+      }
       if (step % 25 == 0) {
         for (std::vector<double>& row : plain.shares) {
           const std::int32_t kinds = 1 + below(4);
@@ -272,7 +376,7 @@ TYPED_TEST(ExpertMatrices, AgreeWithALookAtEveryExpert) {
         set({layer, below(experts)}, random.uniform() < fill[static_cast<std::size_t>(layer)]);
       }
       const std::int32_t running = below(3);
-      if (below(4) == 0) {
+      if (below(2) == 0) {
         std::vector<LayerExpert> expected;
         for (std::int32_t most = below(below(2) == 0 ? 5 : experts); most > 0; --most) {
           const std::optional<LayerExpert> least = plain.least(running);
@@ -302,8 +406,13 @@ TYPED_TEST(ExpertMatrices, AgreeWithALookAtEveryExpert) {
       if (questions == 3) ask_least();
       for (const std::vector<bool>& row : plain.present) full += std::ranges::find(row, false) == row.end() ? 1 : 0;
     }
+    left_of_whole += matrix.left_of_whole();
+    left_of_others += matrix.left_of_others();
   }
   for (const int met : {full, two_ahead, of_first_layer, passed_over, left_at_once}) EXPECT_GT(met, 100);
+  if constexpr (std::is_same_v<TypeParam, Told<ExpertMatrix>>) {
+    for (const int met : {left_of_whole, left_of_others}) EXPECT_GT(met, 100);
+  }
 }
 
 using Rows = ScriptedRouters::Rows;
@@ -311,8 +420,10 @@ using Rows = ScriptedRouters::Rows;
 /// Four layers of three experts, of which a token uses one. A layer takes 1, an expert 1, a copy 4.
 class FourLayers {
  public:
-  FourLayers(std::int64_t slots, std::vector<Rows> kinds, Overrides overrides)
-      : bench_("moe-infinity", times_, small(4, 3, 1, 1.0, 1.0), with_slots(slots, std::move(overrides)), {}, {},
+  /// `compute`: how much copies slow it down, as the policy is told.
+  FourLayers(std::int64_t slots, std::vector<Rows> kinds, Overrides overrides, const Slowdown& compute = {})
+      : times_(slowed_down(compute)),
+        bench_("moe-infinity", times_, small(4, 3, 1, 1.0, 1.0), with_slots(slots, std::move(overrides)), {}, {},
                std::move(kinds)) {}
 
   /// A token that uses these experts; returns its length.
@@ -329,11 +440,16 @@ class FourLayers {
   [[nodiscard]] Figures figures() const { return bench_.figures(); }
 
  private:
+  static ExpertModel slowed_down(const Slowdown& compute) {
+    ExpertModel times = model(4, 1.0, 4.0);
+    times.compute_slowdown = compute;
+    return times;
+  }
   static Overrides with_slots(std::int64_t slots, Overrides overrides) {
     overrides.emplace_back("policy.gpu_experts", slots);
     return overrides;
   }
-  ExpertModel times_ = model(4, 1.0, 4.0);
+  ExpertModel times_;
   ExpertBench bench_;
 };
 
@@ -359,11 +475,14 @@ TEST(MoeInfinity, LoadsAheadByTheMatrixOfTheRequest) {
   EXPECT_NEAR(figures.at("gpu_expert_seconds"), 8e-6, 1e-8);  // eight experts
 }
 
-// All twelve experts are there, three in each of four layers: 4 (1 + 3), and 12 of it with experts.
+// All twelve experts are there, three in each of four layers: 4 (1 + 3), and 12 of it with experts. Where copies would
+// slow them down, there is one step for each.
 TEST(MoeInfinity, ExpertsThatAreExecutedTogetherCountEach) {
-  FourLayers run(12, {kRows}, {});
-  EXPECT_NEAR(run.all_experts(), 16.0, 0.01);
-  EXPECT_NEAR(run.figures().at("gpu_expert_seconds"), 12e-6, 1e-8);
+  for (const Slowdown& compute : {Slowdown{1, 1}, Slowdown{2, 1}}) {
+    FourLayers run(12, {kRows}, {}, compute);
+    EXPECT_NEAR(run.all_experts(), 16.0, 0.01);
+    EXPECT_NEAR(run.figures().at("gpu_expert_seconds"), 12e-6, 1e-8);
+  }
 }
 
 /// The first of three layers is dense and takes 1, the others take 2 without their experts. The GPU attends for 0.5 of
