@@ -80,7 +80,7 @@ class ExpertDraw final : public ExpertActivation {
   [[nodiscard]] std::int64_t tokens() const override { return decodes_ + fresh_; }
   [[nodiscard]] std::span<const ExpertUse> layer(std::int32_t layer) override;
   [[nodiscard]] std::int64_t distinct(std::int32_t layer) override;
-  /// Known where prompts of one kind use all experts: by popularity in that kind.
+  /// Known where prompts of one kind use all experts: by popularity in that kind. With `shares`, only where these fall.
   [[nodiscard]] std::span<const std::int32_t> by_tokens(std::int32_t layer) override;
   [[nodiscard]] std::span<const std::int32_t> predicted(std::int32_t layer, std::int32_t count) override;
   /// Of a layer, all calls of a run have the same `slots`.
