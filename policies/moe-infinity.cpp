@@ -197,61 +197,47 @@ class MoeInfinity final : public ExpertLayers {
     const std::span<const ExpertUse> used = activation().layer(layer);
     if (used.empty()) return;  // an iteration without tokens predicts nothing
     running_ = layer;
-    if (!published_) {
-      const std::span<const std::int32_t> by_tokens = activation().by_tokens(layer);
-      if (!by_tokens.empty()) return gate_of_all(used, by_tokens, sink);
+    // Of a layer that uses all of its experts, those that are missing need no list.
+    const std::span<const std::int32_t> by_tokens =
+        published_ ? std::span<const std::int32_t>() : activation().by_tokens(layer);
+    const bool all = !by_tokens.empty();
+    if (all) {
+      present_.read_bits(layer, held_);
+      uses_now_.list_resident_of_all(used, held_, [](const ExpertUse& /*use*/) {});
+    } else {
+      uses_now_.split(
+          used, [present = present_.row(layer)](std::int32_t expert) { return present[expert] == Presence::present; });
     }
-    uses_now_.split(
-        used, [present = present_.row(layer)](std::int32_t expert) { return present[expert] == Presence::present; });
-    std::span<ExpertUse>& missing = uses_now_.missing;
-    counts_.resident += std::ssize(uses_now_.resident);
-    counts_.loaded += std::ssize(missing);
-    compute(uses_now_.resident);
-    judge(layer, used);
-    if (coming_ && coming_->layer == layer) await_coming(missing);
-    counts_.demanded += experts().bytes * std::ssize(missing);
-    if (published_) {
-      for (const ExpertUse& use : uses_now_.resident) count_use({layer, use.expert});
-      for (const ExpertUse& use : missing) uses_[at({layer, use.expert})] = 1;
-    }
-    make_room(used, std::ssize(missing));
-    demanded_ = missing;
-    load_and_compute(sink, missing, experts().matrices);
-    exhausted_ = !prefetches_;
-    load_ahead(sink);
-  }
-
-  /// The same for a layer that uses all of its experts, without a look at each that is missing.
-  void gate_of_all(std::span<const ExpertUse> used, std::span<const std::int32_t> by_tokens, CopySink& sink) {
-    present_.read_bits(running_, held_);
-    uses_now_.list_resident_of_all(used, held_, [](const ExpertUse& /*use*/) {});
     const auto missing = [&] { return std::ssize(used) - std::ssize(uses_now_.resident); };
     counts_.resident += std::ssize(uses_now_.resident);
     counts_.loaded += missing();
     compute(uses_now_.resident);
-    judge(running_, used);
-    if (coming_ && coming_->layer == running_) {
-      ++counts_.late;
-      const ExpertUse& coming = used[static_cast<std::size_t>(coming_->expert)];
-      compute(1, coming.tokens, arrived() + 1);
-      uses_now_.take_as_resident(coming);
-    }
+    judge(layer, used);
+    if (coming_ && coming_->layer == layer) await_coming(used);
     counts_.demanded += experts().bytes * missing();
+    if (published_) {
+      for (const ExpertUse& use : uses_now_.resident) count_use({layer, use.expert});
+      for (const ExpertUse& use : uses_now_.missing) uses_[at({layer, use.expert})] = 1;
+    }
     make_room(used, missing());
-    demanded_all_ = missing() > 0;
-    load_and_compute_others(sink, used, uses_now_.resident, by_tokens, experts().matrices);
+    demanded_all_ = all && missing() > 0;
+    demanded_ = uses_now_.missing;
+    if (all) {
+      load_and_compute_others(sink, used, uses_now_.resident, by_tokens, experts().matrices);
+    } else {
+      load_and_compute(sink, uses_now_.missing, experts().matrices);
+    }
     exhausted_ = !prefetches_;
     load_ahead(sink);
   }
 
-  /// One that is missing may be on its way, before all that are loaded now.
-  void await_coming(std::span<ExpertUse>& missing) {
-    const auto coming = std::ranges::find(missing, coming_->expert, &ExpertUse::expert);
-    if (coming == missing.end()) return;
+  /// One that is used may be on its way, before all that are loaded now.
+  void await_coming(std::span<const ExpertUse> used) {
+    const auto coming = std::ranges::lower_bound(used, coming_->expert, {}, &ExpertUse::expert);
+    if (coming == used.end() || coming->expert != coming_->expert) return;
     ++counts_.late;
     compute(1, coming->tokens, arrived() + 1);
-    std::shift_left(coming, missing.end(), 1);
-    missing = missing.first(missing.size() - 1);
+    uses_now_.take_as_resident(*coming);
   }
 
   /// Which loads ahead were of use. An expert that was loaded several times has left after each but the last. That was

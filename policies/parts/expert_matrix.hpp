@@ -65,19 +65,16 @@ class PresentExperts {
         present ? Presence::present : Presence::absent;
   }
   /// All of a layer are present.
-  void fill(std::int32_t layer) {
-    const auto row = present_.begin() + static_cast<std::ptrdiff_t>(layer) * static_cast<std::ptrdiff_t>(experts_);
-    std::fill_n(row, experts_, Presence::present);
-  }
-  /// Of a layer, no others are. O(experts / 16), and O(1) for each that is.
+  void fill(std::int32_t layer) { std::ranges::fill(of(layer), Presence::present); }
+  /// Of a layer, these experts are present and no others.
   void keep_only(std::int32_t layer, std::span<const std::uint16_t> experts) {
-    Presence* const row = present_.data() + static_cast<std::size_t>(layer) * experts_;
-    std::fill_n(row, experts_, Presence::absent);
+    const std::span<Presence> row = of(layer);
+    std::ranges::fill(row, Presence::absent);
     for (const std::uint16_t expert : experts) row[expert] = Presence::present;
   }
-  /// Of a layer, those at some places of its order are absent.
+  /// The experts at these places of a layer's order are absent.
   void clear(std::int32_t layer, std::span<const std::uint16_t> order, std::span<const std::uint16_t> places) {
-    Presence* const row = present_.data() + static_cast<std::size_t>(layer) * experts_;
+    const std::span<Presence> row = of(layer);
     for (const std::uint16_t place : places) row[order[place]] = Presence::absent;
   }
   /// By expert.
@@ -111,6 +108,10 @@ class PresentExperts {
   }
 
  private:
+  [[nodiscard]] std::span<Presence> of(std::int32_t layer) {
+    return std::span(present_).subspan(static_cast<std::size_t>(layer) * experts_, experts_);
+  }
+
   std::size_t experts_;
   std::vector<Presence> present_;
 };
@@ -403,7 +404,8 @@ class ExpertMatrix {
     if (count == 0) return;
     run(running);
     for (;;) {
-      // One of the tail's layer that has come back behind it is a bit, no earlier than in the word `first_`.
+      // `whole` holds: an expert of the tail's layer that came back after it had left has a lower rank than the tail
+      // and a bit. While it is there, `first_` is not beyond its word, so this is not entered.
       if (tail_word() < first_) {
         std::vector<std::uint16_t>& places = tail_.places;
         const auto most = places.end() - std::min<std::int64_t>(count, std::ssize(places));
@@ -463,7 +465,7 @@ class ExpertMatrix {
     std::int32_t place = 0;
     bool changed = true;
   };
-  /// Experts that are present, and no bits.
+  /// Experts of a layer that are present without a bit.
   struct Tail {
     std::int32_t layer = -1;
     std::vector<std::uint16_t> places{};  // in its order, ascending
@@ -479,7 +481,7 @@ class ExpertMatrix {
     first = std::min(first, word);
     gaps_[at(layer)].changed = true;
   }
-  /// That of the tail's last expert, the lowest one.
+  /// The rank of the tail's last expert: none of the tail is lower.
   [[nodiscard]] std::size_t tail_rank() const { return shares_->ranks_of_places(tail_.layer)[tail_.places.back()]; }
   /// Those of the tail become bits, and the next tail is of `layer`. Returns its first place: the ranks from there on
   /// come before every word that has a bit.

@@ -82,8 +82,13 @@ struct SplitUses {
     resident = {room_.data(), next_resident};
     missing = {};
   }
-  /// One of those that list_resident_of_all() has not listed joins the list, in its order. O(resident).
+  /// One that is missing, whether it is listed or not, joins those that are resident, in their order. O(n).
   void take_as_resident(const ExpertUse& use) {
+    const auto listed = std::ranges::find(missing, use.expert, &ExpertUse::expert);
+    if (listed != missing.end()) {
+      std::shift_left(listed, missing.end(), 1);
+      missing = missing.first(missing.size() - 1);
+    }
     resident = {resident.data(), resident.size() + 1};
     const auto before = std::ranges::find_if(resident.begin(), resident.end() - 1,
                                              [&use](const ExpertUse& other) { return other.expert > use.expert; });

@@ -137,6 +137,13 @@ TEST(SplitUses, OfAllExperts_AreWholeRuns) {
     split.split_all(used, held);
     ASSERT_TRUE(std::ranges::equal(split.resident, resident)) << "case " << c;
     ASSERT_TRUE(std::ranges::equal(split.missing, missing)) << "case " << c;
+    if (!missing.empty()) {
+      std::vector<ExpertUse> others = missing;
+      const std::ptrdiff_t at = below(static_cast<std::int32_t>(missing.size()));
+      others.erase(others.begin() + at);
+      split.take_as_resident(missing[static_cast<std::size_t>(at)]);
+      ASSERT_TRUE(std::ranges::equal(split.missing, others)) << "case " << c;
+    }
     std::vector<ExpertUse> missed;
     split.list_resident_of_all(used, held, [&missed](const ExpertUse& use) { missed.push_back(use); });
     ASSERT_TRUE(std::ranges::equal(split.resident, resident)) << "case " << c;
