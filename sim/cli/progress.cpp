@@ -96,6 +96,46 @@ void PointsProgressLine::finish() {
   on_screen_ = false;
 }
 
+SearchProgressLine::SearchProgressLine(bool enabled, std::chrono::milliseconds plain_every)
+    : terminal_(::isatty(STDERR_FILENO) == 1),
+      enabled_(enabled),
+      every_(terminal_ ? std::chrono::milliseconds(100) : plain_every),
+      begin_(Clock::now()),
+      shown_(begin_) {}
+
+void SearchProgressLine::begin(const std::string& step) {
+  begin_ = Clock::now();
+  step_ = step;
+  said_ = false;
+  if (terminal_) update({});
+}
+
+void SearchProgressLine::update(const PointsProgress& progress) {
+  const Clock::time_point now = Clock::now();
+  const bool next_is_near = terminal_ && progress.fraction >= 1.0;
+  if (!enabled_ || said_ || next_is_near || now - shown_ < every_) return;
+  shown_ = now;
+  if (!terminal_) {
+    fmt::print(stderr, "{}\n", step_);
+    said_ = true;
+    return;
+  }
+  std::string text = step_;
+  if (progress.fraction > 0.0) {
+    text += fmt::format(": {:.0f}%", 100.0 * progress.fraction);
+    const double seconds = std::chrono::duration<double>(now - begin_).count();
+    text += fmt::format(", {:.0f} s left", seconds * (1.0 - progress.fraction) / progress.fraction);
+  }
+  fmt::print(stderr, "\r{}\x1b[K", text);
+  std::fflush(stderr);
+  on_screen_ = true;
+}
+
+void SearchProgressLine::finish() {
+  if (on_screen_) fmt::print(stderr, "\r\x1b[K");
+  on_screen_ = false;
+}
+
 StepsProgressLine::StepsProgressLine(bool enabled)
     : terminal_(::isatty(STDERR_FILENO) == 1), enabled_(enabled), begin_(Clock::now()) {}
 

@@ -61,6 +61,33 @@ class PointsProgressLine {
   bool on_screen_ = false;
 };
 
+/// Progress of a search: what is tried, how much of it has run and the time left for it. How many steps follow is not
+/// known. Off a terminal a plain line says what is tried, at most every 10 s.
+class SearchProgressLine {
+ public:
+  explicit SearchProgressLine(bool enabled, std::chrono::milliseconds plain_every = std::chrono::seconds(10));
+  ~SearchProgressLine() { finish(); }
+  SearchProgressLine(const SearchProgressLine&) = delete;
+  SearchProgressLine& operator=(const SearchProgressLine&) = delete;
+  /// The search goes on with this step.
+  void begin(const std::string& step);
+  /// `progress` of the step's points. Not thread-safe: one call at a time.
+  void update(const PointsProgress& progress);
+  /// Clears the line.
+  void finish();
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  bool terminal_;
+  bool enabled_;
+  std::chrono::milliseconds every_;
+  Clock::time_point begin_;  // of the step
+  Clock::time_point shown_;
+  std::string step_;
+  bool said_ = false;  // the step, as a plain line
+  bool on_screen_ = false;
+};
+
 /// Progress of work in named steps: the step, and the remaining time at the speed so far. Prints nothing in the first
 /// 0.5 s.
 class StepsProgressLine {

@@ -126,7 +126,7 @@ std::string to_search_table(const SearchReport& report) {
     tail.add(
         "Runs",
         fmt::format(
-            "grew to at most {} requests, until it was clear whether each value is steady and meets its limits{}",
+            "grew to at most {} requests, to tell whether each value is steady and meets its limits{}",
             report.most_requests,
             report.limit_reached ? "; for some values it stayed unclear, and they count as missing the SLOs" : ""));
   }

@@ -19,6 +19,10 @@ double answered_share(const OutcomeCounts& counts) {
   return static_cast<double>(counts.submitted - lost(counts)) / static_cast<double>(counts.submitted);
 }
 
+std::int64_t iterations_of(const PointOutcome& outcome) {
+  return static_cast<std::int64_t>(outcome.value("iterations").value_or(0.0));
+}
+
 }  // namespace
 
 const TriedValue* FoundEdge::probe(const std::optional<double>& at) const {
@@ -113,13 +117,14 @@ std::vector<SearchedConfiguration> configurations_of(const PointGrid& grid) {
 }
 
 Search::Search(std::vector<SearchedConfiguration> configurations, Parameter key, Criterion criterion,
-               SearchReport report, EdgeSearch::Settings settings, PointRunner& runner)
+               SearchReport report, EdgeSearch::Settings settings, PointRunner& runner, SearchProgress progress)
     : configurations_(std::move(configurations)),
       key_(std::move(key)),
       criterion_(std::move(criterion)),
       report_(std::move(report)),
       settings_(settings),
-      runner_(runner) {}
+      runner_(runner),
+      progress_(std::move(progress)) {}
 
 bool Search::run() {
   std::vector<Running> searches;
@@ -200,6 +205,7 @@ bool Search::finish(std::vector<Running>& searches) {
       asked.push_back(&one);
     }
     if (points.empty()) return true;
+    if (progress_) progress_(step(asked, searches.size()));
     std::vector<PointOutcome> outcomes = runner_.run(points);
     for (std::size_t i = 0; i < outcomes.size(); ++i) {
       if (outcomes[i].code == ExitCode::interrupted) return false;
@@ -225,10 +231,29 @@ Point Search::point(const Running& one) const {
   return point;
 }
 
+std::string Search::step(const std::vector<Running*>& open, std::size_t all) const {
+  const Running& first = *open.front();
+  std::string text = fmt::format("{}={}", key_.name, numeric_text(key_, *first.search.next()));
+  if (open.size() > 1) text += fmt::format(" and {} more", open.size() - 1);
+  if (first.locality) text = fmt::format("with {}={:g}: {}", kLocalityKey, *first.locality, text);
+  if (first.perturbation) text = "with perturbed times: " + text;
+  const Running& longest = **std::ranges::max_element(open, {}, [](const Running* one) { return one->requests; });
+  if (longest.requests > 0) text += fmt::format(", {}{} requests", open.size() > 1 ? "up to " : "", longest.requests);
+  if (all > 1) return text + fmt::format("; {} of {} searches have ended", all - open.size(), all);
+  const auto holds = first.search.holds_at();
+  const auto fails = first.search.fails_at();
+  if (holds) text += fmt::format("; {} meets the SLOs", numeric_text(key_, *holds));
+  if (fails)
+    text += fmt::format("{} {} misses {}", holds ? "," : ";", numeric_text(key_, *fails), holds ? "them" : "the SLOs");
+  return text;
+}
+
 bool Search::lengthen(Running& one, const PointOutcome& outcome) {
   const bool longer = one.before == 0 || outcome.requests > one.before;  // a file has no more rows
   const bool may = criterion_.undecided(outcome) && longer && key_.name != "workload.requests";
-  if (may && 2 * outcome.requests <= kLongestSearchRun) {
+  if (one.first == 0) one.first = outcome.requests;
+  std::int64_t iterations = iterations_of(outcome);
+  if (may && 2 * outcome.requests <= kLongestSearchRun && 2 * iterations <= kMostSearchIterations) {
     one.before = outcome.requests;
     one.requests = 2 * outcome.requests;
     report_.most_requests = std::max(report_.most_requests, one.requests);
@@ -236,6 +261,8 @@ bool Search::lengthen(Running& one, const PointOutcome& outcome) {
   }
   report_.limit_reached = report_.limit_reached || (may && outcome.steadiness == "unsteady");
   one.before = 0;
+  // The next value may take more iterations for as many requests: at a lower rate, batches are smaller.
+  for (; iterations > kMostSearchIterations && one.requests > one.first; iterations /= 2) one.requests /= 2;
   return false;
 }
 

@@ -1,6 +1,7 @@
 // Searches the limit of a key: the last value that meets the SLOs. One search per configuration, in parallel.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -92,8 +93,14 @@ struct Criterion {
   [[nodiscard]] std::string noise(const std::vector<Metric>& metrics) const;
 };
 
-/// The most requests to which a search lengthens a run, unless its runs are longer from the start.
+/// A search lengthens no run beyond so many requests, and iterations in the mean of its replications. The first bounds
+/// the traffic. The second bounds the time that a value takes: where requests are few and long, 65,536 of them take
+/// millions of iterations. Runs that are as long as the configuration says may be longer.
 inline constexpr std::int64_t kLongestSearchRun = 65'536;
+inline constexpr std::int64_t kMostSearchIterations = 300'000;
+
+/// What a search runs next, in words: "policy.slots=9, 1920 requests; 10 meets the SLOs, 8 misses them".
+using SearchProgress = std::function<void(const std::string& step)>;
 
 /// A configuration whose edge is searched.
 struct SearchedConfiguration {
@@ -111,7 +118,7 @@ struct SearchedConfiguration {
 class Search {
  public:
   Search(std::vector<SearchedConfiguration> configurations, Parameter key, Criterion criterion, SearchReport report,
-         EdgeSearch::Settings settings, PointRunner& runner);
+         EdgeSearch::Settings settings, PointRunner& runner, SearchProgress progress = {});
 
   /// Returns false when interrupted.
   bool run();
@@ -131,6 +138,7 @@ class Search {
     bool ran = false;                           // at least one value could run
     std::int64_t requests = 0;                  // of the runs at the next value; 0: as the configuration says
     std::int64_t before = 0;                    // requests of the run before at this value; 0: none
+    std::int64_t first = 0;                     // requests of the first run
   };
 
   /// Repeats the searches under every perturbation, in smaller steps, starting at the result of the base search.
@@ -140,6 +148,8 @@ class Search {
   /// Runs the next value of every open search in parallel until all searches end.
   bool finish(std::vector<Running>& searches);
   [[nodiscard]] Point point(const Running& one) const;
+  /// The next values of these open searches, of `all`, as progress.
+  [[nodiscard]] std::string step(const std::vector<Running*>& open, std::size_t all) const;
   void take(Running& one, PointOutcome outcome);
   /// Lengthens the runs at this value, unless that cannot help. Returns whether it did.
   bool lengthen(Running& one, const PointOutcome& outcome);
@@ -150,6 +160,7 @@ class Search {
   SearchReport report_;
   EdgeSearch::Settings settings_;
   PointRunner& runner_;
+  SearchProgress progress_;       // may be empty
   std::vector<OpScales> scales_;  // one entry per perturbation
   std::optional<PointOutcome> failure_;
 };

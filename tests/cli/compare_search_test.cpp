@@ -1,6 +1,7 @@
 // `compare` and `search` as a user calls them.
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -208,6 +209,36 @@ TEST_F(Search, TheAnswerDoesNotDependOnTheLengthOfTheFirstRuns) {
   const json probes = json::parse(few.out)["searches"][0]["probes"];
   EXPECT_EQ(probes[0]["requests"], 3);
   EXPECT_THAT(probes[0]["reason"].get<std::string>(), HasSubstr("unsteady: the run is too short"));
+}
+
+// 10 requests are too few to tell whether a run is steady. Of 800 tokens, each takes 800 iterations where they do not
+// overlap, so runs grow; of 12,000 tokens, 20 take some 240,000 iterations, and twice as many are more than a search
+// runs.
+TEST_F(Search, RunsDoNotGrowBeyondThreeHundredThousandIterations) {
+  const auto requests = [this](const std::string& output_tokens) {
+    const auto run =
+        spillway({"search", "--min", "engine.max_num_seqs", "--from", "100", "--to", "100", "--slo", "p99_ttft_ms<1e9",
+                  "workload.trace=uniform", "workload.input_tokens=100", "workload.output_tokens=" + output_tokens,
+                  "workload.rate=0.001", "workload.requests=10", "memory.gpu_kv=20GB", "replications=1", "--json"});
+    return json::parse(run.out)["searches"][0]["probes"][0]["requests"].get<std::int64_t>();
+  };
+  EXPECT_GT(requests("800"), 40);
+  EXPECT_EQ(requests("12000"), 20);
+}
+
+// Alone, 1,000 requests of 400 tokens take 400,000 iterations, and where many are together far fewer: runs grow at high
+// rates, and are again as short as the configuration says at low ones, but no shorter.
+TEST_F(Search, RunsBecomeShorterWhereRequestsTakeMoreIterations) {
+  const auto run = spillway({"search", "--max", "workload.rate", "workload.rate=8", "workload.trace=uniform",
+                             "workload.input_tokens=1000", "workload.output_tokens=400", "workload.requests=1000",
+                             "replications=2", "--slo", "mean_ttft_ms<31,p99_ttft_ms<77.5", "--json"});
+  ASSERT_EQ(run.code, 0) << run.err;
+  const json found = json::parse(run.out)["searches"][0];
+  std::vector<std::int64_t> requests;
+  for (const json& probe : found["probes"]) requests.push_back(probe["requests"]);
+  EXPECT_GE(*std::ranges::max_element(requests), 4000);
+  EXPECT_EQ(requests.back(), 1000);
+  EXPECT_EQ(*std::ranges::min_element(requests), 1000);
 }
 
 TEST_F(Search, FindsTheLeastMemory) {

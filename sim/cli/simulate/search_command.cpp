@@ -243,14 +243,13 @@ ExitCode search(const SearchOptions& options) {
   const std::unique_ptr<ResultStore> store =
       options.directory.empty() ? nullptr : std::make_unique<ResultStore>(options.directory);
   PageFile page(options.html);
-  // Each round has only a few points, so plain lines would be useless.
-  PointsProgressLine progress(options.progress == "auto", false);
+  SearchProgressLine progress(options.progress == "auto");
   PointRunner runner({.jobs = options.jobs,
                       .store = store.get(),
                       .stop = &stop_on_interrupt(),
                       .on_progress = [&](const PointsProgress& p) { progress.update(p); }});
   Search run(configurations_of(plan.arguments), std::move(plan.key), std::move(plan.criterion), std::move(plan.report),
-             plan.settings, runner);
+             plan.settings, runner, [&](const std::string& step) { progress.begin(step); });
   const bool all = run.run();
   progress.finish();
   if (!all) {
