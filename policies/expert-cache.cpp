@@ -54,60 +54,64 @@ class ExpertCache final : public ExpertLayers {
   };
 
   void gate(std::int32_t layer, CopySink& sink) override {
-    const std::span<const ExpertUse> used = activation().layer(layer);
     std::vector<Coming>& coming = coming_[static_cast<std::size_t>(layer)];
     std::erase_if(coming, [this](const Coming& one) { return one.ticket <= arrived(); });
-    std::int64_t rows = 0;  // of experts that are not there, or not yet
+    Missing missing;
     if (cpu_) {
-      rows = look_up(layer, used);
+      missing = look_up(layer);
     } else {
-      slots_.split(layer, used, uses_);
+      slots_.split(layer, activation().layer(layer), uses_);
     }
     slots_.touch(layer, uses_.resident);
     if (!coming.empty()) {
       std::span<ExpertUse>& resident = uses_.resident;
-      const auto late = std::remove_if(resident.begin(), resident.end(), [&coming, &rows](const ExpertUse& use) {
+      const auto late = std::remove_if(resident.begin(), resident.end(), [&coming, &missing](const ExpertUse& use) {
         const bool is_late = std::ranges::find(coming, use.expert, &Coming::expert) != coming.end();
-        if (is_late) rows += use.tokens;
+        if (is_late) missing.rows += use.tokens;
         return is_late;
       });
       counts_.late += resident.end() - late;
+      missing.experts += resident.end() - late;
       resident = resident.first(static_cast<std::size_t>(late - resident.begin()));
     }
     counts_.resident += std::ssize(uses_.resident);
     compute(uses_.resident);
     if (cpu_) {
-      const std::int64_t missing = std::ssize(used) - std::ssize(uses_.resident);
-      counts_.on_cpu += missing;
-      compute_on_cpu(sink, missing, rows);
+      counts_.on_cpu += missing.experts;
+      compute_on_cpu(sink, missing.experts, missing.rows);
     } else {
       await_missing(layer, sink);
     }
   }
 
-  /// Sets uses_.resident and wanted_. Returns the tokens of what is missing.
-  std::int64_t look_up(std::int32_t layer, std::span<const ExpertUse> used) {
+  /// Experts that are not there, or not yet.
+  struct Missing {
+    std::int64_t experts = 0;
+    std::int64_t rows = 0;
+  };
+  /// Sets uses_.resident and wanted_.
+  Missing look_up(std::int32_t layer) {
     wanted_.begin(static_cast<std::size_t>(uploads_));
-    const std::span<const std::int32_t> by_tokens = activation().by_tokens(layer);
-    if (slots_.by_curve(layer) || by_tokens.empty()) {
-      std::int64_t rows = 0;
-      slots_.list_resident(layer, used, uses_, [this, &rows](const ExpertUse& use) {
-        rows += use.tokens;
+    const AllUsed all = activation().all_used(layer);
+    if (!all.known() || slots_.by_curve(layer)) {
+      Missing missing;
+      slots_.list_resident(layer, activation().layer(layer), uses_, [this, &missing](const ExpertUse& use) {
+        ++missing.experts;
+        missing.rows += use.tokens;
         wanted_.add(use);
       });
-      return rows;
+      return missing;
     }
-    slots_.list_resident(layer, used, uses_, [](const ExpertUse& /*use*/) {});
     const std::span<const std::uint64_t> held = slots_.held(layer);
-    for (const std::int32_t expert : by_tokens) {
-      if (is_held(held, expert)) continue;
-      const ExpertUse& use = used[static_cast<std::size_t>(expert)];
-      if (!wanted_.takes(use.tokens)) break;
-      wanted_.add(use);
+    uses_.list_held(all, held);
+    for (std::size_t place = 0; place < all.experts.size(); ++place) {
+      if (is_held(held, all.experts[place])) continue;
+      if (!wanted_.takes(all.tokens[place])) break;
+      wanted_.add({all.experts[place], all.tokens[place]});
     }
-    std::int64_t rows = experts().top_k * activation().tokens();
-    for (const ExpertUse& use : uses_.resident) rows -= use.tokens;
-    return rows;
+    Missing missing{experts().count - std::ssize(uses_.resident), experts().top_k * activation().tokens()};
+    for (const ExpertUse& use : uses_.resident) missing.rows -= use.tokens;
+    return missing;
   }
 
   void await_missing(std::int32_t layer, CopySink& sink) {

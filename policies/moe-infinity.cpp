@@ -156,9 +156,9 @@ class MoeInfinity final : public ExpertLayers {
   [[nodiscard]] std::optional<KeptExpert> least() {
     return asks_often() ? often_.least(running_) : seldom_.least(running_);
   }
-  /// The expert that is most worth loading, of those that are more worth keeping than `kept`.
-  [[nodiscard]] std::optional<LayerExpert> most(double kept) {
-    return asks_often() ? often_.most(running_, kept) : seldom_.most(running_, kept);
+  /// The expert that is most worth loading, of those of rank `from` or a higher one.
+  [[nodiscard]] std::optional<LayerExpert> most(std::size_t from) {
+    return asks_often() ? often_.most(running_, from) : seldom_.most(running_, from);
   }
 
   void arrive(const LayerExpert& one) {
@@ -194,61 +194,69 @@ class MoeInfinity final : public ExpertLayers {
   }
 
   void gate(std::int32_t layer, CopySink& sink) override {
-    const std::span<const ExpertUse> used = activation().layer(layer);
-    if (used.empty()) return;  // an iteration without tokens predicts nothing
+    // Of a layer that uses all of its experts, neither these nor those that are missing need a list.
+    const AllUsed all = published_ ? AllUsed() : activation().all_used(layer);
+    const std::span<const ExpertUse> used = all.known() ? std::span<const ExpertUse>() : activation().layer(layer);
+    const std::int64_t count = all.known() ? experts().count : std::ssize(used);
+    if (count == 0) return;  // an iteration without tokens predicts nothing
     running_ = layer;
-    // Of a layer that uses all of its experts, those that are missing need no list.
-    const std::span<const std::int32_t> by_tokens =
-        published_ ? std::span<const std::int32_t>() : activation().by_tokens(layer);
-    const bool all = !by_tokens.empty();
-    if (all) {
+    std::int64_t resident = 0;
+    if (all.known()) {
       present_.read_bits(layer, held_);
-      uses_now_.list_resident_of_all(used, held_, [](const ExpertUse& /*use*/) {});
+      resident = compute_those(all, held_);
     } else {
       uses_now_.split(
           used, [present = present_.row(layer)](std::int32_t expert) { return present[expert] == Presence::present; });
+      resident = std::ssize(uses_now_.resident);
+      compute(uses_now_.resident);
     }
-    const auto missing = [&] { return std::ssize(used) - std::ssize(uses_now_.resident); };
-    counts_.resident += std::ssize(uses_now_.resident);
-    counts_.loaded += missing();
-    compute(uses_now_.resident);
-    judge(layer, used);
-    if (coming_ && coming_->layer == layer) await_coming(used);
-    counts_.demanded += experts().bytes * missing();
+    counts_.resident += resident;
+    counts_.loaded += count - resident;
+    const auto use_of = [&](std::int32_t expert) -> std::optional<ExpertUse> {
+      if (all.known()) return ExpertUse{expert, all.tokens_of(expert)};
+      const auto use = std::ranges::lower_bound(used, expert, {}, &ExpertUse::expert);
+      return use != used.end() && use->expert == expert ? std::optional(*use) : std::nullopt;
+    };
+    judge(layer, use_of);
+    if (const std::optional<ExpertUse> coming = is_coming(layer) ? use_of(coming_->expert) : std::nullopt) {
+      // It comes before all that are loaded now.
+      ++counts_.late;
+      ++resident;
+      compute(1, coming->tokens, arrived() + 1);
+      if (all.known()) {
+        hold(held_, coming->expert);
+      } else {
+        uses_now_.take_as_resident(*coming);
+      }
+    }
+    const std::int64_t missing = count - resident;
+    counts_.demanded += experts().bytes * missing;
     if (published_) {
       for (const ExpertUse& use : uses_now_.resident) count_use({layer, use.expert});
       for (const ExpertUse& use : uses_now_.missing) uses_[at({layer, use.expert})] = 1;
     }
-    make_room(used, missing());
-    demanded_all_ = all && missing() > 0;
-    demanded_ = uses_now_.missing;
-    if (all) {
-      load_and_compute_others(sink, used, uses_now_.resident, by_tokens, experts().matrices);
+    make_room(used, missing);
+    demanded_all_ = all.known() && missing > 0;
+    demanded_ = all.known() ? std::span<const ExpertUse>() : uses_now_.missing;
+    if (all.known()) {
+      load_and_compute_others(sink, all, held_, experts().matrices);
     } else {
-      load_and_compute(sink, uses_now_.missing, experts().matrices);
+      load_and_compute(sink, demanded_, experts().matrices);
     }
     exhausted_ = !prefetches_;
     load_ahead(sink);
   }
-
-  /// One that is used may be on its way, before all that are loaded now.
-  void await_coming(std::span<const ExpertUse> used) {
-    const auto coming = std::ranges::lower_bound(used, coming_->expert, {}, &ExpertUse::expert);
-    if (coming == used.end() || coming->expert != coming_->expert) return;
-    ++counts_.late;
-    compute(1, coming->tokens, arrived() + 1);
-    uses_now_.take_as_resident(*coming);
-  }
+  [[nodiscard]] bool is_coming(std::int32_t layer) const { return coming_ && coming_->layer == layer; }
 
   /// Which loads ahead were of use. An expert that was loaded several times has left after each but the last. That was
   /// of use if it is still there, or on its way, and is used.
-  void judge(std::int32_t layer, std::span<const ExpertUse> used) {
+  template <class UseOf>
+  void judge(std::int32_t layer, const UseOf& use_of) {
     std::vector<std::int32_t>& ahead = ahead_[static_cast<std::size_t>(layer)];
     if (ahead.empty()) return;
-    counts_.unused +=
-        std::ssize(ahead) - count_once(ahead, [&](std::int32_t expert) {
-          return is_ahead({layer, expert}) && std::ranges::binary_search(used, expert, {}, &ExpertUse::expert);
-        });
+    counts_.unused += std::ssize(ahead) - count_once(ahead, [&](std::int32_t expert) {
+                        return is_ahead({layer, expert}) && use_of(expert).has_value();
+                      });
     ahead.clear();
   }
   /// How many different experts fulfil `holds`. Sorts them.
@@ -348,7 +356,7 @@ class MoeInfinity final : public ExpertLayers {
   [[nodiscard]] std::optional<LayerExpert> take_slot() {
     const std::optional<KeptExpert> least = this->least();
     if (!least) return std::nullopt;
-    const std::optional<LayerExpert> wanted = most(least->worth);
+    const std::optional<LayerExpert> wanted = most(least->worth_more);
     if (wanted) drop(least->one);
     return wanted;
   }

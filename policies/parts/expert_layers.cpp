@@ -6,6 +6,7 @@
 #include <limits>
 #include <utility>
 
+#include "policies/parts/expert_slots.hpp"
 #include "policies/parts/layer_figures.hpp"
 #include "policies/parts/quantities.hpp"
 #include "policies/parts/weight_layers.hpp"
@@ -18,6 +19,12 @@ constexpr const char* kCpuEfficiency = "policy.cpu_efficiency";
 constexpr const char* kPageable = "policy.pageable";
 constexpr const char* kSync = "policy.sync";
 constexpr const char* kCpuStart = "policy.cpu_start";
+
+std::int64_t count_all_bits(std::span<const std::uint64_t> words) {
+  std::int64_t count = 0;
+  for (const std::uint64_t bits : words) count += count_bits(bits);
+  return count;
+}
 
 /// For calls that must not issue a copy.
 class NoCopies final : public CopySink {
@@ -348,36 +355,45 @@ std::int64_t ExpertLayers::load_each(CopySink& sink, std::int64_t count, std::in
   return first;
 }
 
-void ExpertLayers::load_and_compute_others(CopySink& sink, std::span<const ExpertUse> used,
-                                           std::span<const ExpertUse> there, std::span<const std::int32_t> by_tokens,
+std::int64_t ExpertLayers::compute_those(const AllUsed& all, std::span<const std::uint64_t> there) {
+  those_.assign(there.begin(), there.end());
+  const std::int64_t count = count_all_bits(there);
+  compute_those_each(all, count, 0);
+  return count;
+}
+
+void ExpertLayers::load_and_compute_others(CopySink& sink, const AllUsed& all, std::span<const std::uint64_t> there,
                                            std::int64_t copies) {
-  const auto count = static_cast<std::int64_t>(used.size() - there.size());
+  const std::int64_t count = std::ssize(all.experts) - count_all_bits(there);
   if (count == 0) return;
-  const std::int64_t first = load_each(sink, count, copies);
-  constexpr std::size_t kBits = 64;
-  slow_.assign(used.size() / kBits + 1, 0);
-  const auto tokens = [used](std::int64_t expert) { return used[static_cast<std::size_t>(expert)].tokens; };
-  for (const std::int32_t expert : by_tokens) {
-    if (tokens(expert) <= rows_by_weights_) break;
-    slow_[static_cast<std::size_t>(expert) / kBits] |= std::uint64_t{1} << (static_cast<std::size_t>(expert) % kBits);
+  those_.clear();
+  for (const std::uint64_t bits : there) those_.push_back(~bits);
+  compute_those_each(all, count, load_each(sink, count, copies));
+}
+
+void ExpertLayers::compute_those_each(const AllUsed& all, std::int64_t count, std::int64_t first) {
+  slow_.clear();
+  for (std::size_t place = 0; place < all.experts.size() && all.tokens[place] > rows_by_weights_; ++place) {
+    if (is_held(those_, all.experts[place])) slow_.push_back({all.experts[place], all.tokens[place]});
   }
+  std::ranges::sort(slow_, {}, &ExpertUse::expert);
   std::int64_t listed = 0;
-  const auto list_fast = [&](std::int64_t end) {  // those before `end` take as long as their weights
-    if (listed < end) list(one_on_gpu(1), first + listed, end - listed);
+  const auto list_until = [&](std::int64_t end, const OnGpu& gpu) {
+    if (listed < end) list(gpu, first > 0 ? first + listed : 0, end - listed);
+    listed = std::max(listed, end);
   };
-  auto next_there = there.begin();
-  for (std::size_t word = 0; word < slow_.size(); ++word) {
-    for (std::uint64_t bits = slow_[word]; bits != 0; bits &= bits - 1) {
-      const auto expert = static_cast<std::int64_t>(word * kBits) + std::countr_zero(bits);
-      while (next_there != there.end() && next_there->expert < expert) ++next_there;
-      if (next_there != there.end() && next_there->expert == expert) continue;
-      const std::int64_t place = expert - (next_there - there.begin());
-      list_fast(place);
-      list(one_on_gpu(tokens(expert)), first + place, 1);
-      listed = place + 1;
-    }
+  const OnGpu fast = one_on_gpu(1);  // as long as their weights
+  std::size_t word = 0;
+  std::int64_t before = 0;  // of those, in the words before
+  for (const ExpertUse& use : slow_) {
+    const auto expert = static_cast<std::size_t>(use.expert);
+    for (; word < expert / SplitUses::kBits; ++word) before += count_bits(those_[word]);
+    const std::uint64_t below = (std::uint64_t{1} << (expert % SplitUses::kBits)) - 1;
+    const std::int64_t place = before + count_bits(those_[word] & below);
+    list_until(place, fast);
+    list_until(place + 1, one_on_gpu(use.tokens));
   }
-  list_fast(count);
+  list_until(count, fast);
 }
 
 void ExpertLayers::count_copies(std::int64_t loads, std::int64_t copies) const {

@@ -92,11 +92,13 @@ class ExpertLayers : public LayerPolicy, protected LayerRule {
   void compute(std::span<const ExpertUse> uses) { compute_each(uses, 0); }
   /// Each is loaded by itself, as load() of one with so many copies, and computed when it has arrived.
   void load_and_compute(CopySink& sink, std::span<const ExpertUse> uses, std::int64_t copies);
-  /// The same of those of `used`, all experts of the layer, that are not among `there`, both by ascending number.
-  /// `by_tokens`: all of them, none with more tokens than one before it. O(there + experts / 64), and O(1) for each
-  /// expert whose tokens take longer than its weights.
-  void load_and_compute_others(CopySink& sink, std::span<const ExpertUse> used, std::span<const ExpertUse> there,
-                               std::span<const std::int32_t> by_tokens, std::int64_t copies);
+  /// As compute() of those of a layer all of whose experts are in use that are there: bit e % 64 of word e / 64 of
+  /// `there` says so of expert e. Returns how many. O(experts / 64), and O(1) for each expert whose tokens take longer
+  /// than its weights.
+  std::int64_t compute_those(const AllUsed& all, std::span<const std::uint64_t> there);
+  /// As load_and_compute() of the others. Likewise.
+  void load_and_compute_others(CopySink& sink, const AllUsed& all, std::span<const std::uint64_t> there,
+                               std::int64_t copies);
   /// As one step after what was listed before: an expert is copied as load() would, then the GPU computes it. Nothing
   /// goes on beside it.
   void load_and_compute(std::int64_t rows, std::int64_t copies, double slower) {
@@ -209,6 +211,8 @@ class ExpertLayers : public LayerPolicy, protected LayerRule {
   }
   /// `first`: the ticket of the first one, which the others follow; 0: they are there.
   void compute_each(std::span<const ExpertUse> uses, std::int64_t first);
+  /// As compute_each() of those of a layer whose bits are set in `those_`, `count` in all.
+  void compute_those_each(const AllUsed& all, std::int64_t count, std::int64_t first);
   /// How many of `uses`, from the first one on, take as long as their weights.
   [[nodiscard]] std::size_t weights_take_longer(std::span<const ExpertUse> uses) const;
   /// Loads `count` > 0 experts, each by itself. Returns the ticket of the first one.
@@ -264,7 +268,8 @@ class ExpertLayers : public LayerPolicy, protected LayerRule {
   std::int64_t rows_by_weights_ = 0;                 // most_rows_by_weights()
   bool joins_ = false;                               // see join()
   std::array<OnCpu, 16> on_cpu_{};                   // by experts, modulo its size
-  std::vector<std::uint64_t> slow_;                  // bits by expert, during load_and_compute_others()
+  std::vector<std::uint64_t> those_;                 // bits by expert, during compute_those_each()
+  std::vector<ExpertUse> slow_;                      // of those, whose tokens take longer than their weights
   std::vector<Piece> pieces_;                        // of the layer
   std::size_t next_ = 0;
   std::deque<Turn> turns_;            // of those from `next_` on

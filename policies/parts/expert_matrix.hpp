@@ -133,7 +133,8 @@ class ExpertShares {
         rank_(shares_.size()),
         rank_of_place_(shares_.size()),
         share_of_place_(shares_.size()),
-        by_worth_(shares_.size()) {
+        by_worth_(shares_.size()),
+        worth_same_(shares_.size() / kBits + 1) {
     for (std::int32_t layer = 0; layer < layers; ++layer) factors_.push_back(keep_factor(layer, layers));
     change([&](std::int32_t layer, std::span<double> row) {
       for (std::int32_t e = 0; e < experts; ++e) row[static_cast<std::size_t>(e)] = share(layer, e);
@@ -155,16 +156,28 @@ class ExpertShares {
   [[nodiscard]] double share_of_place(std::int32_t layer, std::int32_t place) const {
     return share_of_place_[at(layer, place)];
   }
+  /// No share is higher.
+  [[nodiscard]] double highest() const { return highest_; }
   /// By place: they fall.
   [[nodiscard]] const std::uint32_t* ranks_of_places(std::int32_t layer) const {
     return rank_of_place_.data() + at(layer, 0);
   }
   /// By expert.
   [[nodiscard]] const std::uint32_t* ranks(std::int32_t layer) const { return rank_.data() + at(layer, 0); }
-  /// Worth of keeping the expert of this rank, > 0.
-  [[nodiscard]] double kept(std::size_t rank) const { return std::bit_cast<double>(sorted_[rank].bits); }
+  /// The first rank whose expert is worth more than that of this one. O(1), and O(n) where all are worth the same.
+  [[nodiscard]] std::size_t worth_more(std::size_t rank) const {
+    do {
+      ++rank;
+    } while (rank < by_worth_.size() && (worth_same_[rank / kBits] >> (rank % kBits) & 1U) != 0);
+    return rank;
+  }
   [[nodiscard]] LayerExpert by_worth(std::size_t rank) const { return {by_worth_[rank].layer, by_worth_[rank].expert}; }
-  [[nodiscard]] std::int32_t place_by_worth(std::size_t rank) const { return by_worth_[rank].place; }
+  /// How many experts of a layer have this rank or a higher one: those at its first places. O(log experts).
+  [[nodiscard]] std::int32_t places_from(std::int32_t layer, std::size_t rank) const {
+    const std::uint32_t* const ranks = ranks_of_places(layer);
+    const auto is_higher = [rank](std::uint32_t other) { return other >= rank; };
+    return static_cast<std::int32_t>(std::partition_point(ranks, ranks + experts_, is_higher) - ranks);
+  }
 
  private:
   struct Worth {
@@ -172,10 +185,10 @@ class ExpertShares {
     std::uint32_t number = 0;  // in the order of equal ones
     auto operator<=>(const Worth&) const = default;
   };
+  static constexpr std::size_t kBits = 64;
   struct Placed {  // small, so that those of all layers stay in a cache
     std::uint16_t layer = 0;
     std::uint16_t expert = 0;
-    std::uint16_t place = 0;
   };
   [[nodiscard]] std::size_t at(std::int32_t layer, std::int32_t place) const {
     return static_cast<std::size_t>(layer) * experts_ + static_cast<std::size_t>(place);
@@ -203,9 +216,14 @@ class ExpertShares {
       order_[row + place] = static_cast<std::uint16_t>(expert);
       rank_of_place_[row + place] = static_cast<std::uint32_t>(rank);
       share_of_place_[row + place] = shares_[row + expert];
-      by_worth_[rank] = {static_cast<std::uint16_t>(layer), static_cast<std::uint16_t>(expert),
-                         static_cast<std::uint16_t>(place)};
+      by_worth_[rank] = {static_cast<std::uint16_t>(layer), static_cast<std::uint16_t>(expert)};
     }
+    std::ranges::fill(worth_same_, 0);
+    for (std::size_t rank = 1; rank < count; ++rank) {
+      const bool is_same = sorted_[rank].bits == sorted_[rank - 1].bits;
+      worth_same_[rank / kBits] |= static_cast<std::uint64_t>(is_same) << (rank % kBits);
+    }
+    highest_ = *std::ranges::max_element(shares_);
   }
   /// By a count over as many ranges as there are numbers, then within each.
   void sort_by_ranges() {
@@ -238,25 +256,27 @@ class ExpertShares {
   std::vector<std::uint32_t> rank_;           // by expert
   std::vector<std::uint32_t> rank_of_place_;  // so that those of a few places are next to each other
   std::vector<double> share_of_place_;
-  std::vector<Placed> by_worth_;  // by rank
-  std::vector<Worth> sorted_;     // likewise
+  std::vector<Placed> by_worth_;           // by rank
+  std::vector<std::uint64_t> worth_same_;  // bits by rank: worth the same as the one before
+  double highest_ = 0.0;
   // Kept for their memory:
+  std::vector<Worth> sorted_;
   std::vector<Worth> unsorted_;
   std::vector<std::uint32_t> ends_;  // of the ranges
   std::vector<std::size_t> next_place_;
 };
 
-/// An expert, and what keeping it is worth.
+/// An expert, and the first rank of those that are more worth keeping.
 struct KeptExpert {
   LayerExpert one{};
-  double worth = 0.0;
+  std::size_t worth_more = 0;
   bool operator==(const KeptExpert&) const = default;
 };
 
 /// The first absent expert by share of each layer, and which of these is most worth loading.
 class FirstAbsent {
  public:
-  explicit FirstAbsent(std::int32_t layers) : share_(static_cast<std::size_t>(layers), -1.0), kept_(share_) {
+  explicit FirstAbsent(std::int32_t layers) : share_(static_cast<std::size_t>(layers), kNone), rank_(share_.size()) {
     for (std::int32_t distance = 0; distance <= layers; ++distance) {
       nearness_.push_back(load_priority(1.0, distance, 0, layers));
     }
@@ -265,21 +285,26 @@ class FirstAbsent {
   void set(const ExpertShares& shares, std::int32_t layer, std::int32_t place) {
     const auto at = static_cast<std::size_t>(layer);
     if (place == shares.experts()) {
-      share_[at] = kept_[at] = -1.0;
+      share_[at] = kNone;
       return;
     }
     share_[at] = shares.share_of_place(layer, place);
-    kept_[at] = shares.kept(shares.ranks_of_places(layer)[place]);
+    rank_[at] = shares.ranks_of_places(layer)[place];
   }
-  /// Its layer, of those after `running` whose expert is more worth keeping than `kept`; -1: there is none. O(layers).
-  [[nodiscard]] std::int32_t most(std::int32_t running, double kept) const {
+  /// Its layer, of those after `running` whose expert is of rank `from` or a higher one; -1: there is none. `look(l)`
+  /// sets that of layer l if it may have changed; no share is above `bound`. O(layers).
+  template <class Look>
+  [[nodiscard]] std::int32_t most(std::int32_t running, std::size_t from, double bound, const Look& look) const {
     std::int32_t most = -1;
     double highest = -1.0;
     const auto layers = static_cast<std::int32_t>(share_.size());
     for (std::int32_t l = running + 1; l < layers; ++l) {
       const auto at = static_cast<std::size_t>(l);
-      if (kept_[at] <= kept) continue;
-      const double worth = share_[at] * nearness_[static_cast<std::size_t>(l - running)];
+      const double nearness = nearness_[static_cast<std::size_t>(l - running)];
+      if (bound * nearness <= highest) break;  // nor is a later one worth more
+      look(l);
+      if (rank_[at] < from) continue;
+      const double worth = share_[at] * nearness;
       most = worth > highest ? l : most;
       highest = std::max(highest, worth);
     }
@@ -287,10 +312,11 @@ class FirstAbsent {
   }
 
  private:
-  // By layer, next to each other, because most() reads those of all later layers.
-  std::vector<double> share_;     // of its first absent expert; -1: none is
-  std::vector<double> kept_;      // worth of keeping that; likewise
-  std::vector<double> nearness_;  // by distance of two layers
+  static constexpr double kNone = -std::numeric_limits<double>::infinity();
+  // By layer, next to each other, because most() reads those of later layers.
+  std::vector<double> share_;        // of its first absent expert; kNone: none is
+  std::vector<std::uint32_t> rank_;  // of that
+  std::vector<double> nearness_;     // by distance of two layers
 };
 
 /// Which of the present experts is worth least, and which absent one most, by shares that may change.
@@ -302,9 +328,8 @@ class FirstAbsent {
 ///    be called.
 ///  * least(running) is the present expert that is least worth keeping, of all layers but `running`; of equal ones the
 ///    one of the first layer. 0 <= running < layers.
-///  * most(running, kept) is the absent expert that is most worth loading, of the layers after `running` and of those
-///    that are more worth keeping than `kept`, such as what would have to leave; likewise. Every expert is more worth
-///    than 0.
+///  * most(running, from) is the absent expert that is most worth loading, of the layers after `running` and of those
+///    of rank `from` or a higher one: more worth keeping than what would have to leave. Likewise.
 ///
 /// Those that are present are bits in the order of all experts. Where many experts of a layer come at once, most of
 /// them leave soon, and a bit for each would cost more than it saves. So those that are worth less than every other
@@ -344,9 +369,9 @@ class ExpertMatrix {
   void remove(const LayerExpert& one) {
     const std::uint32_t rank = shares_->ranks(one.layer)[one.expert];
     present_by_rank_[rank / kBits] &= ~bit(rank);
-    note_gap(rank, one);
+    note_gap(rank, one.layer);
     if (one.layer != tail_.layer || tail_.places.empty()) return;
-    const std::int32_t place = shares_->place_by_worth(rank);
+    const std::int32_t place = shares_->places_from(one.layer, rank) - 1;
     tail_.whole &= place >= tail_.places.back();
     if (place < tail_.places.back()) {
       std::erase(tail_.places, place);
@@ -393,7 +418,7 @@ class ExpertMatrix {
     tail_.places.resize(static_cast<std::size_t>(shares_->experts() - begin));
     std::iota(tail_.places.begin(), tail_.places.end(), static_cast<std::uint16_t>(begin));
     tail_.whole = true;
-    gaps_[at(layer)] = {shares_->experts(), true};
+    gaps_[at(layer)] = {.end = 0, .place = shares_->experts()};
   }
   /// Removes the `count` experts that least(running) would name one after the other, if each was removed; so many must
   /// be there in other layers. Calls `left(one)` in turn for each, or `left_last(layer, places, whole)` for several of
@@ -412,7 +437,7 @@ class ExpertMatrix {
         const auto begin = std::partition_point(most, places.end(), [this](std::uint16_t place) {
           return shares_->ranks_of_places(tail_.layer)[place] >= first_ * kBits;
         });
-        lower_gap(gaps_[at(tail_.layer)], *begin);
+        note_gap(shares_->ranks_of_places(tail_.layer)[*begin], tail_.layer);
         left_last(tail_.layer, std::span<const std::uint16_t>(begin, places.end()), tail_.whole);
         count -= places.end() - begin;
         places.erase(begin, places.end());
@@ -420,7 +445,7 @@ class ExpertMatrix {
       }
       if (first_ == present_by_rank_.size()) return;
       const bool more = visit<true>(stop_before_tail(), [&](std::size_t rank, const LayerExpert& one) {
-        note_gap(rank, one);
+        note_gap(rank, one.layer);
         left(one);
         return --count > 0;
       });
@@ -436,34 +461,34 @@ class ExpertMatrix {
     run(running);
     std::optional<KeptExpert> least;
     const auto keep = [&](std::size_t rank, const LayerExpert& one) {
-      least = {one, shares_->kept(rank)};
+      least = {one, shares_->worth_more(rank)};
       return false;
     };
     for (;;) {
       if (tail_word() < first_) {
         const LayerExpert one{tail_.layer, shares_->order(tail_.layer)[tail_.places.back()]};
-        return KeptExpert{one, shares_->kept(tail_rank())};
+        return KeptExpert{one, shares_->worth_more(tail_rank())};
       }
       if (first_ == present_by_rank_.size()) return std::nullopt;
       if (!visit<false>(stop_before_tail(), keep)) return least;
     }
   }
   /// O(layers), and O(experts) for each layer that has changed since it was asked for.
-  [[nodiscard]] std::optional<LayerExpert> most(std::int32_t running, double kept) {
-    for (std::int32_t layer = running + 1; layer < shares_->layers(); ++layer) {
-      if (gaps_[at(layer)].changed) look_for_gap(layer);
-    }
-    const std::int32_t layer = first_absent_.most(running, kept);
+  [[nodiscard]] std::optional<LayerExpert> most(std::int32_t running, std::size_t from) {
+    const std::int32_t layer = first_absent_.most(running, from, shares_->highest(), [this](std::int32_t later) {
+      if (gaps_[at(later)].changed) look_for_gap(later);
+    });
     if (layer < 0) return std::nullopt;
-    return LayerExpert{layer, shares_->order(layer)[gaps_[at(layer)].place]};
+    return shares_->by_worth(gaps_[at(layer)].end - 1);
   }
 
  private:
-  /// The first place of a layer whose expert is not present, or `experts`. While `changed`: all before it are present,
-  /// and this one may be.
+  /// One more than the highest rank in a layer whose expert is not present; 0: all are. While `changed`: all from there
+  /// on are present, and the one before may be.
   struct Gap {
-    std::int32_t place = 0;
+    std::uint32_t end = std::numeric_limits<std::uint32_t>::max();
     bool changed = true;
+    std::int32_t place = 0;  // of the expert before `end`, or a later one
   };
   /// Experts of a layer that are present without a bit.
   struct Tail {
@@ -514,22 +539,24 @@ class ExpertMatrix {
     }
     return std::min(word, present_by_rank_.size());
   }
-  void note_gap(std::size_t rank, const LayerExpert& one) {
-    lower_gap(gaps_[at(one.layer)], shares_->place_by_worth(rank));
-  }
-  /// The expert at `place` has left. Without a branch: no processor can predict it.
-  static void lower_gap(Gap& gap, std::int32_t place) {
-    const bool is_first = place < gap.place;
-    gap.place = is_first ? place : gap.place;
-    gap.changed |= is_first;
+  /// The expert of this rank has left. Without a branch: no processor can predict it.
+  void note_gap(std::size_t rank, std::int32_t layer) {
+    Gap& gap = gaps_[at(layer)];
+    const auto end = static_cast<std::uint32_t>(rank) + 1;
+    gap.changed |= end > gap.end;
+    gap.end = std::max(gap.end, end);
   }
   void look_for_gap(std::int32_t layer) {
     const std::uint16_t* const order = shares_->order(layer);
     const Presence* const present = present_.row(layer);
+    const std::uint32_t* const ranks = shares_->ranks_of_places(layer);
+    const std::int32_t experts = shares_->experts();
     Gap& gap = gaps_[at(layer)];
-    while (gap.place < shares_->experts() && present[order[gap.place]] == Presence::present) ++gap.place;
-    gap.changed = false;
-    first_absent_.set(*shares_, layer, gap.place);
+    std::int32_t place = gap.place;
+    while (place > 0 && ranks[place - 1] < gap.end) --place;
+    while (place < experts && present[order[place]] == Presence::present) ++place;
+    gap = {.end = place < experts ? ranks[place] + 1 : 0, .changed = false, .place = place};
+    first_absent_.set(*shares_, layer, place);
   }
   /// From now on, the experts of `running` stay.
   void run(std::int32_t running) {
@@ -617,7 +644,7 @@ class SeldomAskedMatrix {
     }
     if (lowest == kNone) return std::nullopt;
     const LayerExpert one = shares_->by_worth(lowest);
-    return KeptExpert{one, shares_->kept(lowest)};
+    return KeptExpert{one, shares_->worth_more(lowest)};
   }
   /// As that of ExpertMatrix. O(layers + count log layers), and O(experts) for each layer that has changed since it was
   /// asked for.
@@ -641,9 +668,9 @@ class SeldomAskedMatrix {
     }
   }
   /// As least().
-  [[nodiscard]] std::optional<LayerExpert> most(std::int32_t running, double kept) {
-    for (std::int32_t layer = running + 1; layer < shares_->layers(); ++layer) look_for_absent(layer);
-    const std::int32_t layer = first_absent_.most(running, kept);
+  [[nodiscard]] std::optional<LayerExpert> most(std::int32_t running, std::size_t from) {
+    const std::int32_t layer =
+        first_absent_.most(running, from, shares_->highest(), [this](std::int32_t later) { look_for_absent(later); });
     if (layer < 0) return std::nullopt;
     return LayerExpert{layer, shares_->order(layer)[rows_[at(layer)].first_absent]};
   }

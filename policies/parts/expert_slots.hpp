@@ -82,6 +82,21 @@ struct SplitUses {
     resident = {room_.data(), next_resident};
     missing = {};
   }
+  /// Those that are resident of a layer all of whose experts are in use; those that are missing are not listed.
+  void list_held(const AllUsed& all, std::span<const std::uint64_t> held) {
+    if (room_.size() < all.experts.size()) room_.resize(all.experts.size());
+    ExpertUse* next = room_.data();
+    std::int32_t first = 0;
+    for (std::uint64_t bits : held) {
+      for (; bits != 0; bits &= bits - 1) {
+        const std::int32_t expert = first + std::countr_zero(bits);
+        *next++ = {expert, all.tokens_of(expert)};
+      }
+      first += static_cast<std::int32_t>(kBits);
+    }
+    resident = {room_.data(), next};
+    missing = {};
+  }
   /// One that is missing, whether it is listed or not, joins those that are resident, in their order. O(n).
   void take_as_resident(const ExpertUse& use) {
     const auto listed = std::ranges::find(missing, use.expert, &ExpertUse::expert);
@@ -106,6 +121,20 @@ struct SplitUses {
 [[nodiscard]] inline bool is_held(std::span<const std::uint64_t> held, std::int32_t expert) {
   const auto at = static_cast<std::size_t>(expert);
   return (held[at / SplitUses::kBits] >> (at % SplitUses::kBits) & 1U) != 0;
+}
+
+/// How many bits are set. std::popcount() is a call where a processor may lack the instruction.
+[[nodiscard]] constexpr std::int64_t count_bits(std::uint64_t bits) {
+  bits -= bits >> 1U & 0x5555555555555555U;
+  bits = (bits & 0x3333333333333333U) + (bits >> 2U & 0x3333333333333333U);
+  bits = (bits + (bits >> 4U)) & 0x0F0F0F0F0F0F0F0FU;
+  return static_cast<std::int64_t>(bits * 0x0101010101010101U >> 56U);
+}
+
+/// Now it is.
+inline void hold(std::span<std::uint64_t> held, std::int32_t expert) {
+  const auto at = static_cast<std::size_t>(expert);
+  held[at / SplitUses::kBits] |= std::uint64_t{1} << (at % SplitUses::kBits);
 }
 
 /// Of the uses that it is shown, those with the most tokens: these first, and of equal ones the one with the lowest

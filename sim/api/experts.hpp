@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -17,6 +18,18 @@ struct ExpertUse {
   std::int32_t expert = 0;
   std::int32_t tokens = 0;  // small, so that the uses of all layers stay in a cache
   bool operator==(const ExpertUse&) const = default;
+};
+
+/// A layer all of whose experts an iteration uses.
+struct AllUsed {
+  std::span<const std::int32_t> experts{};    // none has more tokens than one before it; empty: not known
+  std::span<const std::int32_t> tokens{};     // theirs, in the same order
+  std::span<const std::uint16_t> place_of{};  // of each expert in this order, by its number
+
+  [[nodiscard]] bool known() const { return !experts.empty(); }
+  [[nodiscard]] std::int32_t tokens_of(std::int32_t expert) const {
+    return tokens[place_of[static_cast<std::size_t>(expert)]];
+  }
 };
 
 /// What the routers of the iteration that runs choose. Layers are counted among those with experts, from 0. Answers are
@@ -36,9 +49,9 @@ class ExpertActivation {
   [[nodiscard]] virtual std::int64_t distinct(std::int32_t layer) {
     return static_cast<std::int64_t>(this->layer(layer).size());
   }
-  /// Where all experts of `layer` are in use, for top_k * tokens() together: these in an order in which none has more
-  /// tokens than one before it. Empty: not known. O(1) after the first call of layer(layer) in an iteration, amortised.
-  [[nodiscard]] virtual std::span<const std::int32_t> by_tokens(std::int32_t /*layer*/) { return {}; }
+  /// The same, without a list of them, where all experts of `layer` are in use, for top_k * tokens() together. Where
+  /// that is not known, layer() says which are. Amortised O(1).
+  [[nodiscard]] virtual AllUsed all_used(std::int32_t /*layer*/) { return {}; }
   /// `count` experts, the likeliest first, that the gate of `layer` would choose if it were given the hidden state of
   /// the layer before: some of those in use, filled up with the most popular others.
   [[nodiscard]] virtual std::span<const std::int32_t> predicted(std::int32_t layer, std::int32_t count) = 0;

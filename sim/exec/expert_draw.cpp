@@ -190,18 +190,20 @@ std::int64_t ExpertDraw::distinct(std::int32_t layer) {
   return sample_size(std::max(sum, choice_.top_k * kFixedOne), static_cast<std::int64_t>(hash_of(layer) >> 32U));
 }
 
-std::span<const std::int32_t> ExpertDraw::by_tokens(std::int32_t layer) {
-  static_cast<void>(this->layer(layer));
+AllUsed ExpertDraw::all_used(std::int32_t layer) {
+  if (decodes_ > 0 || fresh_ == 0 || mixed()) return {};
   Layer& one = layers_[index(layer)];
-  if (one.all_used_for < 0 || !one.falls || mixed()) return {};
+  recall(one);
+  Base& base = prepared(layer);
+  if (!all_in_use(base.sum) || !share_by_rank(base) || !base.falls) return {};
   one.by_rank.resize(one.ranks.size());
   std::vector<std::int32_t>& by_rank = one.by_rank[index(kind_)];
+  const Ranks& ranks = one.ranks[index(kind_)];
   if (by_rank.empty()) {
-    const Ranks& ranks = one.ranks[index(kind_)];
     by_rank.resize(ranks.size());
     for (std::int32_t e = 0; e < choice_.count; ++e) by_rank[ranks[index(e)]] = e;
   }
-  return by_rank;
+  return {by_rank, base.rank_tokens, ranks};
 }
 
 std::span<const std::int32_t> ExpertDraw::predicted(std::int32_t layer, std::int32_t count) {
@@ -316,8 +318,7 @@ std::int64_t ExpertDraw::change_others(const Layer& layer, Base& base) {
   return more;
 }
 
-bool ExpertDraw::use_all(Layer& layer, Base& base) {
-  if (layer.all_used_for == fresh_) return true;
+bool ExpertDraw::share_by_rank(Base& base) {
   if (base.shared_for != fresh_) {
     base.shared_for = fresh_;
     base.shared = !remainder_(base.weights, choice_.top_k * fresh_, fresh_, parts_);
@@ -325,7 +326,12 @@ bool ExpertDraw::use_all(Layer& layer, Base& base) {
     for (std::size_t r = 0; r < parts_.size(); ++r) base.rank_tokens[r] = static_cast<std::int32_t>(parts_[r]);
     base.falls = std::ranges::is_sorted(base.rank_tokens, std::ranges::greater{});
   }
-  if (!base.shared) return false;
+  return base.shared;
+}
+
+bool ExpertDraw::use_all(Layer& layer, Base& base) {
+  if (layer.all_used_for == fresh_) return true;
+  if (!share_by_rank(base)) return false;
   const Ranks& rank = ranks(layer);
   if (layer.used.size() < rank.size()) {
     layer.used.resize(rank.size());
@@ -334,7 +340,6 @@ bool ExpertDraw::use_all(Layer& layer, Base& base) {
 #pragma GCC unroll 4
   for (std::size_t e = 0; e < rank.size(); ++e) layer.used[e].tokens = base.rank_tokens[rank[e]];
   layer.all_used_for = fresh_;
-  layer.falls = base.falls;
   return true;
 }
 

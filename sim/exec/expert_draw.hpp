@@ -81,7 +81,7 @@ class ExpertDraw final : public ExpertActivation {
   [[nodiscard]] std::span<const ExpertUse> layer(std::int32_t layer) override;
   [[nodiscard]] std::int64_t distinct(std::int32_t layer) override;
   /// Known where prompts of one kind use all experts: by popularity in that kind. With `shares`, only where these fall.
-  [[nodiscard]] std::span<const std::int32_t> by_tokens(std::int32_t layer) override;
+  [[nodiscard]] AllUsed all_used(std::int32_t layer) override;
   [[nodiscard]] std::span<const std::int32_t> predicted(std::int32_t layer, std::int32_t count) override;
   /// Of a layer, all calls of a run have the same `slots`.
   [[nodiscard]] std::optional<std::span<const std::int32_t>> found(std::int32_t layer, std::int32_t slots) override;
@@ -131,7 +131,6 @@ class ExpertDraw final : public ExpertActivation {
     std::vector<Before> before{};                      // by ascending number
     std::vector<ExpertUse> used{};
     std::int64_t all_used_for = -1;  // `used` holds for every iteration of so many fresh tokens alone
-    bool falls = false;              // then: by rank, no expert has more tokens than the one before
     std::int64_t asked_at = -1;      // the last iteration in which somebody asked
     std::int64_t drawn_at = -1;      // iteration of `used`
     std::vector<std::int32_t> prediction{};
@@ -154,6 +153,8 @@ class ExpertDraw final : public ExpertActivation {
   void count_before(Layer& layer, double joined, double kept);
   void draw(Layer& layer, std::int32_t number);
   /// Prompts alone use all experts. Returns false where each layer shares their tokens differently.
+  [[nodiscard]] bool share_by_rank(Base& base);
+  /// The same, and writes down which tokens the layer's experts have.
   [[nodiscard]] bool use_all(Layer& layer, Base& base);
   /// A token uses k experts, so `sum`, of all d, must not be less.
   void raise_to_top_k(const Layer& layer, Base& base, std::int64_t sum);

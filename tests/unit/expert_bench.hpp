@@ -48,7 +48,7 @@ class ExpertModel final : public ExecutionModel {
 class ScriptedRouters final : public ExpertActivation {
  public:
   std::int64_t batch = 1;                             // tokens
-  std::int32_t top_k = 0;                             // 0: by_tokens() does not know it
+  std::int32_t top_k = 0;                             // 0: all_used() does not know it
   std::int64_t known_by_tokens = 0;                   // layers of which that was known
   std::vector<std::vector<ExpertUse>> used{};         // by layer with experts
   std::vector<std::vector<std::int32_t>> guesses{};   // by layer: what predicted() returns, the likeliest first
@@ -65,18 +65,24 @@ class ScriptedRouters final : public ExpertActivation {
     const std::span<const std::int32_t> all = at(guesses, layer);
     return all.first(std::min(all.size(), static_cast<std::size_t>(count)));
   }
-  [[nodiscard]] std::span<const std::int32_t> by_tokens(std::int32_t layer) override {
+  [[nodiscard]] AllUsed all_used(std::int32_t layer) override {
     const std::vector<ExpertUse>& uses = at(used, layer);
     std::int64_t rows = 0;
     for (const ExpertUse& use : uses) rows += use.tokens;
     if (uses.size() != at(rankings, layer).size() || rows != top_k * batch) return {};
     const auto tokens = [&uses](std::int32_t expert) { return uses.at(static_cast<std::size_t>(expert)).tokens; };
-    falling_.resize(rankings.size());
-    std::vector<std::int32_t>& falling = falling_[static_cast<std::size_t>(layer)];
-    falling = at(rankings, layer);
-    std::ranges::stable_sort(falling, std::greater{}, tokens);
+    all_.resize(rankings.size());
+    All& all = all_[static_cast<std::size_t>(layer)];
+    all.experts = at(rankings, layer);
+    std::ranges::stable_sort(all.experts, std::greater{}, tokens);
+    all.tokens.clear();
+    all.place_of.resize(uses.size());
+    for (const std::int32_t expert : all.experts) {
+      all.place_of.at(static_cast<std::size_t>(expert)) = static_cast<std::uint16_t>(all.tokens.size());
+      all.tokens.push_back(tokens(expert));
+    }
     ++known_by_tokens;
-    return falling;
+    return {all.experts, all.tokens, all.place_of};
   }
   [[nodiscard]] std::optional<std::span<const std::int32_t>> found(std::int32_t layer, std::int32_t) override {
     if (hits.empty()) return std::nullopt;
@@ -105,7 +111,12 @@ class ScriptedRouters final : public ExpertActivation {
     return each.at(static_cast<std::size_t>(layer));
   }
 
-  std::vector<std::vector<std::int32_t>> falling_{};  // by layer: what by_tokens() returns
+  struct All {
+    std::vector<std::int32_t> experts{};
+    std::vector<std::int32_t> tokens{};
+    std::vector<std::uint16_t> place_of{};
+  };
+  std::vector<All> all_{};  // by layer: what all_used() returns
 };
 
 /// A policy and the executor that runs it.

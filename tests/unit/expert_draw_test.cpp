@@ -262,19 +262,24 @@ TEST(ExpertDraw, AgreesWithAPlainModelOfItsRules) {
         ASSERT_EQ(found.has_value(), !curve.empty());
         ASSERT_EQ(plain_found.has_value(), !curve.empty());
         ASSERT_TRUE(!found || std::ranges::equal(*found, *plain_found)) << "case " << i;
+        const bool asks_first = below(2) == 0;
+        AllUsed all = asks_first ? draw.all_used(l) : AllUsed();
         const std::span<const ExpertUse> used = draw.layer(l);
         const std::span<const ExpertUse> expected = plain.layer(l);
+        if (!asks_first) all = draw.all_used(l);
         std::int64_t rows = 0;
         for (const ExpertUse& use : used) rows += use.tokens;
         ASSERT_EQ(rows, (decodes + fresh) * choice.top_k);
         const auto tokens = [&used](std::int32_t expert) { return used[static_cast<std::size_t>(expert)].tokens; };
-        if (const std::span<const std::int32_t> by_tokens = draw.by_tokens(l); !by_tokens.empty()) {
+        if (all.known()) {
           ++known_by_tokens;
           ASSERT_EQ(std::ssize(used), choice.count);
-          std::vector<std::int32_t> each(by_tokens.begin(), by_tokens.end());
+          std::vector<std::int32_t> each(all.experts.begin(), all.experts.end());
           ASSERT_TRUE(std::ranges::is_sorted(each, std::greater{}, tokens)) << "case " << i;
+          ASSERT_TRUE(std::ranges::equal(each, all.tokens, {}, tokens)) << "case " << i;
           std::ranges::sort(each);
           ASSERT_TRUE(std::ranges::equal(each, used, {}, {}, &ExpertUse::expert)) << "case " << i;
+          for (const ExpertUse& use : used) ASSERT_EQ(all.tokens_of(use.expert), use.tokens) << "case " << i;
         }
         ++layers;
         shared += decodes > 1 ? 1 : 0;
@@ -296,7 +301,7 @@ TEST(ExpertDraw, WithoutTokensUsesNothing) {
   draw.begin({});
   EXPECT_EQ(draw.distinct(0), 0);
   EXPECT_TRUE(draw.layer(0).empty());
-  EXPECT_TRUE(draw.by_tokens(0).empty());
+  EXPECT_FALSE(draw.all_used(0).known());
   EXPECT_TRUE(draw.predicted(0, 2).empty());
 }
 
@@ -312,7 +317,7 @@ TEST(ExpertDraw, KnowsExpertsByTokensWherePromptsOfOneKindUseAll) {
       draw.mix(decoding > 0 ? Kinds{32} : kinds);
       draw.begin({.decode_sequences = decoding, .chunks = chunks, .sampled_sequences = decoding});
       EXPECT_EQ(draw.layer(1).size(), 4);
-      const std::span<const std::int32_t> known = draw.by_tokens(1);
+      const std::span<const std::int32_t> known = draw.all_used(1).experts;
       last.assign(known.begin(), known.end());
     }
     return last;

@@ -144,6 +144,23 @@ TEST(SplitUses, OfAllExperts_AreWholeRuns) {
       split.take_as_resident(missing[static_cast<std::size_t>(at)]);
       ASSERT_TRUE(std::ranges::equal(split.missing, others)) << "case " << c;
     }
+    std::int64_t bits = 0;
+    for (const std::uint64_t word : held) bits += count_bits(word);
+    ASSERT_EQ(bits, std::ssize(resident)) << "case " << c;
+    // By their tokens, the first one of equal ones first.
+    std::vector<ExpertUse> falling = used;
+    std::ranges::stable_sort(falling, std::greater{}, &ExpertUse::tokens);
+    std::vector<std::int32_t> by_tokens;
+    std::vector<std::int32_t> tokens;
+    std::vector<std::uint16_t> place_of(used.size());
+    for (const ExpertUse& use : falling) {
+      place_of[static_cast<std::size_t>(use.expert)] = static_cast<std::uint16_t>(tokens.size());
+      by_tokens.push_back(use.expert);
+      tokens.push_back(use.tokens);
+    }
+    split.list_held({by_tokens, tokens, place_of}, held);
+    ASSERT_TRUE(std::ranges::equal(split.resident, resident)) << "case " << c;
+    ASSERT_TRUE(split.missing.empty()) << "case " << c;
     std::vector<ExpertUse> missed;
     split.list_resident_of_all(used, held, [&missed](const ExpertUse& use) { missed.push_back(use); });
     ASSERT_TRUE(std::ranges::equal(split.resident, resident)) << "case " << c;

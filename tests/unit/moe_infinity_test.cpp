@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <ranges>
 #include <span>
 #include <type_traits>
 #include <vector>
@@ -78,12 +79,21 @@ TEST(ExpertShares, AreInTheOrderOfTheirWorth) {
       ASSERT_EQ(shares.by_worth(rank), one) << "case " << c << ", rank " << rank;
       ASSERT_EQ(shares.ranks(one.layer)[one.expert], rank);
       const std::int32_t place = --places[static_cast<std::size_t>(one.layer)];
-      ASSERT_EQ(shares.place_by_worth(rank), place);
+      ASSERT_EQ(shares.places_from(one.layer, rank), place + 1);
+      ASSERT_EQ(shares.places_from(one.layer, rank + 1), place);
       ASSERT_EQ(shares.order(one.layer)[place], one.expert);
       ASSERT_EQ(shares.ranks_of_places(one.layer)[place], rank);
       ASSERT_EQ(shares.share_of_place(one.layer, place), share(one.layer, one.expert));
-      ASSERT_EQ(shares.kept(rank), keep_priority(share(one.layer, one.expert), one.layer, layers));
+      const auto worth = [&](std::size_t at) {
+        return keep_priority(share(sorted[at].layer, sorted[at].expert), sorted[at].layer, layers);
+      };
+      std::size_t worth_more = rank;
+      while (worth_more < sorted.size() && worth(worth_more) == worth(rank)) ++worth_more;
+      ASSERT_EQ(shares.worth_more(rank), worth_more);
+      ASSERT_GE(shares.highest(), share(one.layer, one.expert));
     }
+    ASSERT_EQ(shares.highest(), std::ranges::max(std::views::transform(
+                                    sorted, [&](const LayerExpert& one) { return share(one.layer, one.expert); })));
   }
 }
 
@@ -187,13 +197,35 @@ class Told {
     const std::optional<KeptExpert> least = matrix_.least(running);
     return least ? std::optional(least->one) : std::nullopt;
   }
-  double least_worth(std::int32_t running) { return matrix_.least(running)->worth; }
-  std::optional<LayerExpert> most(std::int32_t running, double kept) { return matrix_.most(running, kept); }
+  /// What keeping it is worth. All ranks from `worth_more` on are worth more, and none before is.
+  double least_worth(std::int32_t running) {
+    const KeptExpert least = *matrix_.least(running);
+    const double worth = kept(least.one);
+    EXPECT_EQ(least.worth_more, ranks_up_to(worth));
+    return worth;
+  }
+  /// Of those that are more worth keeping than `kept`.
+  std::optional<LayerExpert> most(std::int32_t running, double kept) {
+    return matrix_.most(running, ranks_up_to(kept));
+  }
   /// How many times several left at once, those of a whole layer and others.
   [[nodiscard]] int left_of_whole() const { return left_of_whole_; }
   [[nodiscard]] int left_of_others() const { return left_of_others_; }
 
  private:
+  [[nodiscard]] double kept(const LayerExpert& one) const {
+    const std::span order(shares_->order(one.layer), static_cast<std::size_t>(shares_->experts()));
+    const auto place = static_cast<std::int32_t>(std::ranges::find(order, one.expert) - order.begin());
+    return keep_priority(shares_->share_of_place(one.layer, place), one.layer, shares_->layers());
+  }
+  /// How many ranks are worth no more.
+  [[nodiscard]] std::size_t ranks_up_to(double worth) const {
+    const auto all = static_cast<std::size_t>(shares_->layers()) * static_cast<std::size_t>(shares_->experts());
+    const auto ranks = std::views::iota(std::size_t{0}, all);
+    const auto more =
+        std::ranges::upper_bound(ranks, worth, {}, [this](std::size_t rank) { return kept(shares_->by_worth(rank)); });
+    return static_cast<std::size_t>(more - ranks.begin());
+  }
   [[nodiscard]] std::int32_t present_count(std::int32_t layer) const {
     const Presence* const row = present_.row(layer);
     return static_cast<std::int32_t>(std::count(row, row + shares_->experts(), Presence::present));
@@ -391,6 +423,9 @@ TYPED_TEST(ExpertMatrices, AgreeWithALookAtEveryExpert) {
       const auto ask_least = [&] {
         const std::optional<LayerExpert> least = plain.least(running);
         ASSERT_EQ(matrix.least(running), least) << experts << " experts, step " << step;
+        if (least) {
+          ASSERT_DOUBLE_EQ(matrix.least_worth(running), plain.kept(*least));
+        }
         of_first_layer += least && least->layer < 2 && running != 2 ? 1 : 0;
       };
       const auto ask_most = [&] {
