@@ -131,7 +131,7 @@ struct SplitUses {
   return static_cast<std::int64_t>(bits * 0x0101010101010101U >> 56U);
 }
 
-/// Now it is.
+/// Sets that bit: the expert is there.
 inline void hold(std::span<std::uint64_t> held, std::int32_t expert) {
   const auto at = static_cast<std::size_t>(expert);
   held[at / SplitUses::kBits] |= std::uint64_t{1} << (at % SplitUses::kBits);

@@ -49,8 +49,8 @@ class ExpertActivation {
   [[nodiscard]] virtual std::int64_t distinct(std::int32_t layer) {
     return static_cast<std::int64_t>(this->layer(layer).size());
   }
-  /// The same, without a list of them, where all experts of `layer` are in use, for top_k * tokens() together. Where
-  /// that is not known, layer() says which are. Amortised O(1).
+  /// What layer() says, without a list by expert, where all experts of `layer` are in use, for top_k * tokens()
+  /// together. Unless it is known(), ask layer(). Amortised O(1).
   [[nodiscard]] virtual AllUsed all_used(std::int32_t /*layer*/) { return {}; }
   /// `count` experts, the likeliest first, that the gate of `layer` would choose if it were given the hidden state of
   /// the layer before: some of those in use, filled up with the most popular others.
