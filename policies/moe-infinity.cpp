@@ -31,6 +31,7 @@
 #include "policies/parts/popular_experts.hpp"
 #include "policies/parts/weight_layers.hpp"
 #include "sim/api/registry.hpp"
+#include "sim/core/error.hpp"
 
 namespace spillway {
 namespace {
@@ -272,22 +273,22 @@ class MoeInfinity final : public ExpertLayers {
   void make_room(std::span<const ExpertUse> used, std::int64_t count) {
     if (published_) {
       for (; count > 0; --count) drop(least_used(used));
-    } else if (asks_often() && count >= layers_) {  // nearly all layers lose some
+    } else if (asks_often() && count >= layers_) {  // nearly all layers lose some, so one call tells it of all
       often_.remove_least(
-          running_, count, [this](const LayerExpert& one) { present_.set(one, false); },
-          [this](std::int32_t layer, std::span<const std::uint16_t> places, bool whole) {
-            leave_last(layer, places, whole);
+          running_, count, [this](std::size_t number, std::int32_t /*layer*/) { present_.clear_number(number); },
+          [this](std::int32_t layer, std::int32_t begin, std::int32_t end, bool whole) {
+            leave_last(layer, begin, end, whole);
           });
       seldom_.remove_many();
     } else if (asks_often()) {
       often_.remove_least(
           running_, count,
-          [this](const LayerExpert& one) {
-            present_.set(one, false);
-            seldom_.remove(one);
+          [this](std::size_t number, std::int32_t layer) {
+            present_.clear_number(number);
+            seldom_.remove_some(layer);
           },
-          [this](std::int32_t layer, std::span<const std::uint16_t> places, bool whole) {
-            leave_last(layer, places, whole);
+          [this](std::int32_t layer, std::int32_t begin, std::int32_t end, bool whole) {
+            leave_last(layer, begin, end, whole);
             seldom_.remove_some(layer);
           });
     } else {
@@ -306,13 +307,16 @@ class MoeInfinity final : public ExpertLayers {
     often_.remove(one);
     seldom_.remove(one);
   }
-  /// Those at some places of the layer's order. `whole`: with all before them, they were those that were there.
-  void leave_last(std::int32_t layer, std::span<const std::uint16_t> places, bool whole) {
+  /// Those that are there at these places of the layer's order leave. `whole`: all at places before `end` were there,
+  /// and no others.
+  void leave_last(std::int32_t layer, std::int32_t begin, std::int32_t end, bool whole) {
     const std::span<const std::uint16_t> order = often_.order(layer);
-    if (whole && places.front() < places.size()) {
-      present_.keep_only(layer, order.first(places.front()));
+    const auto stay = static_cast<std::size_t>(begin);
+    const std::size_t leave = static_cast<std::size_t>(end) - stay;
+    if (whole && stay < leave) {
+      present_.keep_only(layer, order.first(stay));
     } else {
-      present_.clear(layer, order, places);
+      present_.clear(layer, order.subspan(stay, leave));
     }
   }
   void count_use(const LayerExpert& one) {
@@ -396,7 +400,8 @@ PolicyInfo info() {
       "EfficientMoE/MoE-Infinity (d617801)";
   info.limits =
       "Matching is not simulated: experts.patterns gives the kinds of requests, and the collection holds every kind "
-      "from the start. The collection never changes. Experts that leave are not copied back. No disk.";
+      "from the start. The collection never changes. Experts that leave are not copied back. No disk. At most 65,535 "
+      "experts of all layers.";
   info.figures = expert_figures();
   info.places_experts = true;
   info.expert_patterns = 8;
@@ -435,6 +440,11 @@ PolicyInfo info() {
   };
   info.layout = [](const Deployment& deployment, const Settings& settings) {
     const ExpertDeployment& experts = *deployment.experts;
+    if (experts.all() > ExpertShares::kMost) {
+      throw ConfigError(fmt::format("moe-infinity ranks at most {} experts of all layers, and the model has {}",
+                                    ExpertShares::kMost, experts.all()),
+                        "policy", "choose a policy that keeps experts by layer, such as policy=expert-cache");
+    }
     // A prompt uses all experts of a layer, and one more may be on its way.
     const std::int64_t least = std::min<std::int64_t>(experts.all(), std::int64_t{experts.count} + 1);
     return lay_out_popular(deployment, settings, kSlots, experts.all(), Bytes(0), 1, least);

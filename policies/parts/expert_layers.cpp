@@ -202,6 +202,7 @@ void ExpertLayers::iteration_ended(const LayerReport& /*report*/) {
     (has_experts_[kind] ? around_experts_ : in_dense_layers_) += compute_.kinds[kind];
   }
   attending_ += compute_.attention;
+  count_uncounted();
 }
 
 double ExpertLayers::cpu_reading_seconds(std::int64_t experts) const {
@@ -396,9 +397,16 @@ void ExpertLayers::compute_those_each(const AllUsed& all, std::int64_t count, st
   list_until(count, fast);
 }
 
-void ExpertLayers::count_copies(std::int64_t loads, std::int64_t copies) const {
+void ExpertLayers::count_copies(std::int64_t loads, std::int64_t copies) {
+  if (copies != uncounted_copies_) count_uncounted();
+  uncounted_copies_ = copies;
+  uncounted_ += loads;
+}
+
+void ExpertLayers::count_uncounted() {
+  const std::int64_t loads = std::exchange(uncounted_, 0);
   if (loads == 0) return;
-  static_cast<void>(model_.copy(Stream::h2d, copies * loads, experts_.bytes * loads, CopyMechanism::many));
+  static_cast<void>(model_.copy(Stream::h2d, uncounted_copies_ * loads, experts_.bytes * loads, CopyMechanism::many));
 }
 
 void ExpertLayers::take_turn(const OnGpu& gpu, const Turn& turn) {

@@ -228,9 +228,12 @@ class ExpertLayers : public LayerPolicy, protected LayerRule {
   void list_turns_first(std::int32_t layer);
   /// Lists a step with its turn.
   void take_turn(const OnGpu& gpu, const Turn& turn);
-  /// So many loads that load() was not called for count in the model's range_uses(), too. One of `copies` times as many
-  /// copies has blocks of the same size.
-  void count_copies(std::int64_t loads, std::int64_t copies) const;
+  /// So many loads, of `copies` copies each, that load() was not called for count in the model's range_uses(), too.
+  /// They are counted when the iteration ends: a call here would make the model forget the copy that load() asks for.
+  /// Those of an iteration that is cut short count with the next one, if there is one.
+  void count_copies(std::int64_t loads, std::int64_t copies);
+  /// Counts them. One load of all their copies has blocks of the same size.
+  void count_uncounted();
   /// So many more copies like those of run_.
   void add_to_run(std::int64_t copies, CopySink& sink);
   /// What the GPU waits for before `piece`, whose copy has not arrived.
@@ -281,7 +284,9 @@ class ExpertLayers : public LayerPolicy, protected LayerRule {
   bool in_turn_ = false;              // what follows waits for the CPU
   bool going_out_ = false;            // an expert is on its way to the host
   std::optional<Copy> run_{};
-  std::int64_t loads_ = 0;  // issued, or about to be
+  std::int64_t uncounted_ = 0;         // loads that were given to count_copies() in this iteration
+  std::int64_t uncounted_copies_ = 0;  // of each of these
+  std::int64_t loads_ = 0;             // issued, or about to be
   std::int64_t arrived_ = 0;
   boost::circular_buffer<CpuCall> calls_;  // that have not come back; a deque would allocate again and again
   std::size_t on_the_way_ = 0;             // of these, those whose hidden states have arrived

@@ -7,12 +7,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <functional>
 #include <limits>
-#include <numeric>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
+
+#include "sim/core/error.hpp"
 
 namespace spillway {
 
@@ -64,6 +65,8 @@ class PresentExperts {
     present_[static_cast<std::size_t>(one.layer) * experts_ + static_cast<std::size_t>(one.expert)] =
         present ? Presence::present : Presence::absent;
   }
+  /// The expert of this number in all layers is absent: layer * experts + expert.
+  void clear_number(std::size_t number) { present_[number] = Presence::absent; }
   /// All of a layer are present.
   void fill(std::int32_t layer) { std::ranges::fill(of(layer), Presence::present); }
   /// Of a layer, these experts are present and no others.
@@ -72,10 +75,10 @@ class PresentExperts {
     std::ranges::fill(row, Presence::absent);
     for (const std::uint16_t expert : experts) row[expert] = Presence::present;
   }
-  /// The experts at these places of a layer's order are absent.
-  void clear(std::int32_t layer, std::span<const std::uint16_t> order, std::span<const std::uint16_t> places) {
+  /// Of a layer, these experts are absent.
+  void clear(std::int32_t layer, std::span<const std::uint16_t> experts) {
     const std::span<Presence> row = of(layer);
-    for (const std::uint16_t place : places) row[order[place]] = Presence::absent;
+    for (const std::uint16_t expert : experts) row[expert] = Presence::absent;
   }
   /// By expert.
   [[nodiscard]] const Presence* row(std::int32_t layer) const {
@@ -122,8 +125,12 @@ class PresentExperts {
 /// number comes first in a row. In the order of all rows the first layer does, and in it the expert with the highest.
 class ExpertShares {
  public:
-  /// `share(layer, expert)`; at most 65,536 experts of each of as many layers, fewer than 2^32 in all. O(n log n) for n
-  /// experts of all layers; O(n) where what keeping them is worth is spread out.
+  /// A rank, or the number of an expert in all layers: layer * experts + expert. Small, so that a cache holds them.
+  using Number = std::uint16_t;
+  /// The most experts of all layers. One less than there are numbers, so that the end of the ranks is one, too.
+  static constexpr std::int64_t kMost = std::numeric_limits<Number>::max();
+  /// `share(layer, expert)`; at most kMost experts. O(n log n) for n experts of all layers; O(n) where what keeping
+  /// them is worth is spread out.
   template <class Share>
   ExpertShares(std::int32_t layers, std::int32_t experts, const Share& share)
       : layers_(layers),
@@ -134,7 +141,9 @@ class ExpertShares {
         rank_of_place_(shares_.size()),
         share_of_place_(shares_.size()),
         by_worth_(shares_.size()),
+        inverse_((std::uint64_t{1} << kShift) / experts_ + 1),
         worth_same_(shares_.size() / kBits + 1) {
+    SPILLWAY_CHECK(std::ssize(shares_) <= kMost, "more experts than ranks");
     for (std::int32_t layer = 0; layer < layers; ++layer) factors_.push_back(keep_factor(layer, layers));
     change([&](std::int32_t layer, std::span<double> row) {
       for (std::int32_t e = 0; e < experts; ++e) row[static_cast<std::size_t>(e)] = share(layer, e);
@@ -159,11 +168,9 @@ class ExpertShares {
   /// No share is higher.
   [[nodiscard]] double highest() const { return highest_; }
   /// By place: they fall.
-  [[nodiscard]] const std::uint32_t* ranks_of_places(std::int32_t layer) const {
-    return rank_of_place_.data() + at(layer, 0);
-  }
+  [[nodiscard]] const Number* ranks_of_places(std::int32_t layer) const { return rank_of_place_.data() + at(layer, 0); }
   /// By expert.
-  [[nodiscard]] const std::uint32_t* ranks(std::int32_t layer) const { return rank_.data() + at(layer, 0); }
+  [[nodiscard]] const Number* ranks(std::int32_t layer) const { return rank_.data() + at(layer, 0); }
   /// The first rank whose expert is worth more than that of this one. O(1), and O(n) where all are worth the same.
   [[nodiscard]] std::size_t worth_more(std::size_t rank) const {
     do {
@@ -171,11 +178,21 @@ class ExpertShares {
     } while (rank < by_worth_.size() && (worth_same_[rank / kBits] >> (rank % kBits) & 1U) != 0);
     return rank;
   }
-  [[nodiscard]] LayerExpert by_worth(std::size_t rank) const { return {by_worth_[rank].layer, by_worth_[rank].expert}; }
+  [[nodiscard]] LayerExpert by_worth(std::size_t rank) const {
+    const std::size_t number = by_worth_[rank];
+    const std::int32_t layer = layer_of(number);
+    return {layer, static_cast<std::int32_t>(number) - layer * experts()};
+  }
+  /// The numbers of the experts in all layers, by rank.
+  [[nodiscard]] const Number* numbers_by_worth() const { return by_worth_.data(); }
+  /// The layer of the expert of this number in all layers. Without a division.
+  [[nodiscard]] std::int32_t layer_of(std::size_t number) const {
+    return static_cast<std::int32_t>(number * inverse_ >> kShift);
+  }
   /// How many experts of a layer have this rank or a higher one: those at its first places. O(log experts).
   [[nodiscard]] std::int32_t places_from(std::int32_t layer, std::size_t rank) const {
-    const std::uint32_t* const ranks = ranks_of_places(layer);
-    const auto is_higher = [rank](std::uint32_t other) { return other >= rank; };
+    const Number* const ranks = ranks_of_places(layer);
+    const auto is_higher = [rank](Number other) { return other >= rank; };
     return static_cast<std::int32_t>(std::partition_point(ranks, ranks + experts_, is_higher) - ranks);
   }
 
@@ -186,10 +203,7 @@ class ExpertShares {
     auto operator<=>(const Worth&) const = default;
   };
   static constexpr std::size_t kBits = 64;
-  struct Placed {  // small, so that those of all layers stay in a cache
-    std::uint16_t layer = 0;
-    std::uint16_t expert = 0;
-  };
+  static constexpr int kShift = 32;
   [[nodiscard]] std::size_t at(std::int32_t layer, std::int32_t place) const {
     return static_cast<std::size_t>(layer) * experts_ + static_cast<std::size_t>(place);
   }
@@ -211,12 +225,12 @@ class ExpertShares {
       const std::size_t layer = of_number / experts_;
       const std::size_t expert = experts_ - 1 - of_number % experts_;
       const std::size_t row = layer * experts_;
-      rank_[row + expert] = static_cast<std::uint32_t>(rank);
+      rank_[row + expert] = static_cast<Number>(rank);
       const std::size_t place = --next_place_[layer];
       order_[row + place] = static_cast<std::uint16_t>(expert);
-      rank_of_place_[row + place] = static_cast<std::uint32_t>(rank);
+      rank_of_place_[row + place] = static_cast<Number>(rank);
       share_of_place_[row + place] = shares_[row + expert];
-      by_worth_[rank] = {static_cast<std::uint16_t>(layer), static_cast<std::uint16_t>(expert)};
+      by_worth_[rank] = static_cast<Number>(row + expert);
     }
     std::ranges::fill(worth_same_, 0);
     for (std::size_t rank = 1; rank < count; ++rank) {
@@ -251,12 +265,13 @@ class ExpertShares {
   std::size_t experts_;
   std::vector<double> factors_;  // of each layer
   // Layer by layer:
-  std::vector<double> shares_;                // by expert
-  std::vector<std::uint16_t> order_;          // by place
-  std::vector<std::uint32_t> rank_;           // by expert
-  std::vector<std::uint32_t> rank_of_place_;  // so that those of a few places are next to each other
+  std::vector<double> shares_;         // by expert
+  std::vector<std::uint16_t> order_;   // by place
+  std::vector<Number> rank_;           // by expert
+  std::vector<Number> rank_of_place_;  // so that those of a few places are next to each other
   std::vector<double> share_of_place_;
-  std::vector<Placed> by_worth_;           // by rank
+  std::vector<Number> by_worth_;           // numbers in all layers, by rank
+  std::uint64_t inverse_;                  // a little more than 2^32 / experts: exact for numbers below 2^16
   std::vector<std::uint64_t> worth_same_;  // bits by rank: worth the same as the one before
   double highest_ = 0.0;
   // Kept for their memory:
@@ -298,13 +313,16 @@ class FirstAbsent {
     std::int32_t most = -1;
     double highest = -1.0;
     const auto layers = static_cast<std::int32_t>(share_.size());
+    // look() changes what they point at, not where that is.
+    const double* const shares = share_.data();
+    const std::uint32_t* const ranks = rank_.data();
+    const double* const nearness = nearness_.data();
     for (std::int32_t l = running + 1; l < layers; ++l) {
-      const auto at = static_cast<std::size_t>(l);
-      const double nearness = nearness_[static_cast<std::size_t>(l - running)];
-      if (bound * nearness <= highest) break;  // nor is a later one worth more
+      const double near = nearness[l - running];
+      if (bound * near <= highest) break;  // nor is a later one worth more
       look(l);
-      if (rank_[at] < from) continue;
-      const double worth = share_[at] * nearness;
+      if (ranks[l] < from) continue;
+      const double worth = shares[l] * near;
       most = worth > highest ? l : most;
       highest = std::max(highest, worth);
     }
@@ -333,14 +351,16 @@ class FirstAbsent {
 ///
 /// Those that are present are bits in the order of all experts. Where many experts of a layer come at once, most of
 /// them leave soon, and a bit for each would cost more than it saves. So those that are worth less than every other
-/// expert at that time are a list, the tail, which gets shorter from its end.
+/// expert at that time have none: they are the tail, a range of places of that layer, which gets shorter from its end.
 class ExpertMatrix {
  public:
   ExpertMatrix(const PresentExperts& present, const ExpertShares& shares)
       : present_(present),
         present_by_rank_(
             static_cast<std::size_t>(shares.layers()) * static_cast<std::size_t>(shares.experts()) / kBits + 1),
-        gaps_(static_cast<std::size_t>(shares.layers())),
+        gap_ends_(static_cast<std::size_t>(shares.layers())),
+        gaps_changed_(gap_ends_.size()),
+        gaps_(gap_ends_.size()),
         first_absent_(shares.layers()) {
     set(shares);
   }
@@ -350,7 +370,7 @@ class ExpertMatrix {
     shares_ = &shares;
     std::ranges::fill(present_by_rank_, 0);
     for (std::int32_t layer = 0; layer < shares.layers(); ++layer) {
-      const std::uint32_t* const ranks = shares.ranks(layer);
+      const Number* const ranks = shares.ranks(layer);
       present_.read_bits(layer, row_);
       for (std::size_t word = 0; word < row_.size(); ++word) {
         for (std::uint64_t bits = row_[word]; bits != 0; bits &= bits - 1) {
@@ -359,97 +379,89 @@ class ExpertMatrix {
       }
     }
     first_ = first_running_ = 0;
-    tail_.places.clear();
-    std::ranges::fill(gaps_, Gap{});
+    tail_ = {};
+    std::ranges::fill(gap_ends_, std::numeric_limits<Number>::max());
+    std::ranges::fill(gaps_changed_, Number{1});
+    std::ranges::fill(gaps_, 0);
   }
-  /// O(1), and so is remove(), but for experts of the layer of which many came last: O(experts).
+  /// O(1), and so is remove(), but for the tail's last expert: O(experts).
   void add(const LayerExpert& one) {
     add_all(one.layer, 1, [&one](std::size_t /*i*/) { return one.expert; });
   }
   void remove(const LayerExpert& one) {
-    const std::uint32_t rank = shares_->ranks(one.layer)[one.expert];
+    const std::size_t rank = shares_->ranks(one.layer)[one.expert];
     present_by_rank_[rank / kBits] &= ~bit(rank);
     note_gap(rank, one.layer);
-    if (one.layer != tail_.layer || tail_.places.empty()) return;
-    const std::int32_t place = shares_->places_from(one.layer, rank) - 1;
-    tail_.whole &= place >= tail_.places.back();
-    if (place < tail_.places.back()) {
-      std::erase(tail_.places, place);
-    } else if (place == tail_.places.back()) {
-      tail_.places.pop_back();
-    }
+    if (!has_tail() || one.layer != tail_.layer) return;
+    tail_.whole &= rank <= tail_rank();
+    shorten_tail();
   }
   /// As add() of several of one layer, `expert(i)` for each `i` below `count`. O(count).
   template <class Expert>
   void add_all(std::int32_t layer, std::size_t count, const Expert& expert) {
-    const std::uint32_t* const ranks = shares_->ranks(layer);
-    std::uint32_t lowest = std::numeric_limits<std::uint32_t>::max();
+    const Number* const ranks = shares_->ranks(layer);
+    Number lowest = std::numeric_limits<Number>::max();
     for (std::size_t i = 0; i < count; ++i) {
-      const std::uint32_t rank = ranks[expert(i)];
+      const Number rank = ranks[expert(i)];
+      if (in_tail(layer, rank)) continue;
       mark(rank);
       lowest = std::min(lowest, rank);
     }
-    starts_at(layer, std::size_t{lowest} / kBits);
+    starts_at(layer, lowest / kBits);
   }
   /// As add() of many of one layer, no matter which: `present` says so. O(experts).
   void add_many(std::int32_t layer) {
     const std::uint16_t* const order = shares_->order(layer);
-    const std::uint32_t* const ranks = shares_->ranks_of_places(layer);
+    const Number* const ranks = shares_->ranks_of_places(layer);
     const Presence* const present = present_.row(layer);
-    const std::int32_t begin = begin_tail(layer);
-    for (std::int32_t place = 0; place < begin; ++place) {
-      const std::uint32_t rank = ranks[place];
+    begin_tail(layer);
+    for (std::int32_t place = 0; place < tail_.begin; ++place) {
+      const std::size_t rank = ranks[place];
       present_by_rank_[rank / kBits] |= static_cast<std::uint64_t>(present[order[place]]) << (rank % kBits);
     }
-    tail_.places.resize(static_cast<std::size_t>(shares_->experts() - begin));
-    std::uint16_t* next = tail_.places.data();
-    for (std::int32_t place = begin; place < shares_->experts(); ++place) {
-      *next = static_cast<std::uint16_t>(place);  // overwritten unless it is there
-      next += static_cast<std::ptrdiff_t>(present[order[place]]);
-    }
-    tail_.places.resize(static_cast<std::size_t>(next - tail_.places.data()));
+    shorten_tail();
   }
-  /// The same where all of the layer are present now. O(1) for each that is worth no less than every other expert, and
-  /// O(experts / 8).
+  /// The same where all of the layer are present now. O(log experts), O(1) for each that is worth no less than some
+  /// expert that is present, and for each that is left of the tail before.
   void fill(std::int32_t layer) {
-    const std::uint32_t* const ranks = shares_->ranks_of_places(layer);
-    const std::int32_t begin = begin_tail(layer);
-    for (std::int32_t place = 0; place < begin; ++place) mark(ranks[place]);
-    tail_.places.resize(static_cast<std::size_t>(shares_->experts() - begin));
-    std::iota(tail_.places.begin(), tail_.places.end(), static_cast<std::uint16_t>(begin));
+    const Number* const ranks = shares_->ranks_of_places(layer);
+    begin_tail(layer);
     tail_.whole = true;
-    gaps_[at(layer)] = {.end = 0, .place = shares_->experts()};
+#pragma GCC unroll 4
+    for (std::int32_t place = 0; place < tail_.begin; ++place) mark(ranks[place]);
+    gap_ends_[at(layer)] = 0;
+    gaps_changed_[at(layer)] = 0;
+    gaps_[at(layer)] = shares_->experts();
+    first_absent_.set(*shares_, layer, shares_->experts());
   }
   /// Removes the `count` experts that least(running) would name one after the other, if each was removed; so many must
-  /// be there in other layers. Calls `left(one)` in turn for each, or `left_last(layer, places, whole)` for several of
-  /// a layer, the last one first; `whole`: they and those at all places before them were present, and no others. Both
-  /// must change `present`. O(count + n / 64) for n experts of all layers, and O(present experts of the running layer).
+  /// be there in other layers. Calls `left(number, layer)` in turn for each, with its number in all layers, or
+  /// `left_last(layer, begin, end, whole)` for those of a layer that are at places from `begin` to `end` - 1 of its
+  /// order, the last one first; `whole`: all that are at places before `end` were present, and no others. Both must
+  /// change `present`. O(layers + experts + count + n / 64) for n experts of all layers.
   template <class Left, class LeftLast>
   void remove_least(std::int32_t running, std::int64_t count, const Left& left, const LeftLast& left_last) {
     if (count == 0) return;
     run(running);
-    for (;;) {
-      // `whole` holds: an expert of the tail's layer that came back after it had left has a lower rank than the tail
-      // and a bit. While it is there, `first_` is not beyond its word, so this is not entered.
-      if (tail_word() < first_) {
-        std::vector<std::uint16_t>& places = tail_.places;
-        const auto most = places.end() - std::min<std::int64_t>(count, std::ssize(places));
-        const auto begin = std::partition_point(most, places.end(), [this](std::uint16_t place) {
-          return shares_->ranks_of_places(tail_.layer)[place] >= first_ * kBits;
-        });
-        note_gap(shares_->ranks_of_places(tail_.layer)[*begin], tail_.layer);
-        left_last(tail_.layer, std::span<const std::uint16_t>(begin, places.end()), tail_.whole);
-        count -= places.end() - begin;
-        places.erase(begin, places.end());
-        if (count == 0) return;
-      }
-      if (first_ == present_by_rank_.size()) return;
-      const bool more = visit<true>(stop_before_tail(), [&](std::size_t rank, const LayerExpert& one) {
-        note_gap(rank, one.layer);
-        left(one);
-        return --count > 0;
+    if (count < std::ssize(gaps_)) {
+      remove_first(count, left_last, [&](std::size_t rank, std::size_t number) {
+        const std::int32_t layer = shares_->layer_of(number);
+        note_gap(rank, layer);
+        left(number, layer);
       });
-      if (!more) return;
+      return;
+    }
+    // Nearly all layers lose some: all note the end of the last word that has lost one.
+    remove_first(count, left_last,
+                 [&](std::size_t /*rank*/, std::size_t number) { left(number, shares_->layer_of(number)); });
+    const auto end = static_cast<Number>(std::min<std::size_t>((first_ + 1) * kBits, ExpertShares::kMost));
+    // Ranks and changes are as wide as each other, so that a processor notes many at once.
+    Number* const changed = gaps_changed_.data();
+    Number* const gap_ends = gap_ends_.data();
+    for (std::size_t layer = 0; layer < gaps_.size(); ++layer) {
+      const Number before = gap_ends[layer];
+      gap_ends[layer] = std::max(before, end);
+      changed[layer] |= static_cast<Number>(gap_ends[layer] ^ before);
     }
   }
   /// The experts of a layer by share.
@@ -460,13 +472,13 @@ class ExpertMatrix {
   [[nodiscard]] std::optional<KeptExpert> least(std::int32_t running) {
     run(running);
     std::optional<KeptExpert> least;
-    const auto keep = [&](std::size_t rank, const LayerExpert& one) {
-      least = {one, shares_->worth_more(rank)};
+    const auto keep = [&](std::size_t rank, std::size_t /*number*/) {
+      least = {shares_->by_worth(rank), shares_->worth_more(rank)};
       return false;
     };
     for (;;) {
       if (tail_word() < first_) {
-        const LayerExpert one{tail_.layer, shares_->order(tail_.layer)[tail_.places.back()]};
+        const LayerExpert one{tail_.layer, shares_->order(tail_.layer)[tail_.end - 1]};
         return KeptExpert{one, shares_->worth_more(tail_rank())};
       }
       if (first_ == present_by_rank_.size()) return std::nullopt;
@@ -476,25 +488,20 @@ class ExpertMatrix {
   /// O(layers), and O(experts) for each layer that has changed since it was asked for.
   [[nodiscard]] std::optional<LayerExpert> most(std::int32_t running, std::size_t from) {
     const std::int32_t layer = first_absent_.most(running, from, shares_->highest(), [this](std::int32_t later) {
-      if (gaps_[at(later)].changed) look_for_gap(later);
+      if (gaps_changed_[at(later)] != 0) look_for_gap(later);
     });
     if (layer < 0) return std::nullopt;
-    return shares_->by_worth(gaps_[at(layer)].end - 1);
+    return LayerExpert{layer, shares_->order(layer)[gaps_[at(layer)]]};
   }
 
  private:
-  /// One more than the highest rank in a layer whose expert is not present; 0: all are. While `changed`: all from there
-  /// on are present, and the one before may be.
-  struct Gap {
-    std::uint32_t end = std::numeric_limits<std::uint32_t>::max();
-    bool changed = true;
-    std::int32_t place = 0;  // of the expert before `end`, or a later one
-  };
-  /// Experts of a layer that are present without a bit.
+  using Number = ExpertShares::Number;
+  /// Places of a layer's order, from `begin` to `end` - 1. The experts there that are present have no bits.
   struct Tail {
     std::int32_t layer = -1;
-    std::vector<std::uint16_t> places{};  // in its order, ascending
-    bool whole = false;                   // and all at the places before them are present, too
+    std::int32_t begin = 0;
+    std::int32_t end = 0;  // that at the place before is present
+    bool whole = false;    // and all at the places before are, too
   };
   static constexpr std::size_t kBits = 64;
   static std::size_t at(std::int32_t layer) { return static_cast<std::size_t>(layer); }
@@ -504,28 +511,41 @@ class ExpertMatrix {
   void starts_at(std::int32_t layer, std::size_t word) {
     std::size_t& first = layer == running_ ? first_running_ : first_;
     first = std::min(first, word);
-    gaps_[at(layer)].changed = true;
+    gaps_changed_[at(layer)] = 1;
   }
+  [[nodiscard]] bool has_tail() const { return tail_.begin < tail_.end; }
   /// The rank of the tail's last expert: none of the tail is lower.
-  [[nodiscard]] std::size_t tail_rank() const { return shares_->ranks_of_places(tail_.layer)[tail_.places.back()]; }
-  /// Those of the tail become bits, and the next tail is of `layer`. Returns its first place: the ranks from there on
-  /// come before every word that has a bit.
-  std::int32_t begin_tail(std::int32_t layer) {
-    if (!tail_.places.empty()) {
-      for (const std::uint16_t place : tail_.places) mark(shares_->ranks_of_places(tail_.layer)[place]);
+  [[nodiscard]] std::size_t tail_rank() const { return shares_->ranks_of_places(tail_.layer)[tail_.end - 1]; }
+  /// Whether the place of this rank's expert, of `layer`, is the tail's.
+  [[nodiscard]] bool in_tail(std::int32_t layer, Number rank) const {
+    return has_tail() && layer == tail_.layer && rank >= tail_rank() &&
+           rank <= shares_->ranks_of_places(layer)[tail_.begin];
+  }
+  /// The last ones of the tail may have left.
+  void shorten_tail() {
+    const std::uint16_t* const order = shares_->order(tail_.layer);
+    const Presence* const present = present_.row(tail_.layer);
+    while (has_tail() && present[order[tail_.end - 1]] == Presence::absent) --tail_.end;
+  }
+  /// Those of the tail become bits. The next tail is of `layer`, with the ranks that come before every word that has a
+  /// bit, and may be too long.
+  void begin_tail(std::int32_t layer) {
+    if (has_tail()) {
+      const std::uint16_t* const order = shares_->order(tail_.layer);
+      const Presence* const present = present_.row(tail_.layer);
+      const Number* const ranks = shares_->ranks_of_places(tail_.layer);
+      for (std::int32_t place = tail_.begin; place < tail_.end; ++place) {
+        if (present[order[place]] == Presence::present) mark(ranks[place]);
+      }
       starts_at(tail_.layer, tail_rank() / kBits);
     }
-    tail_.layer = layer;
-    tail_.whole = false;
     const std::size_t first = std::min(first_, first_running_);
     starts_at(layer, first);
-    const std::uint32_t* const ranks = shares_->ranks_of_places(layer);
-    const auto is_later = [first](std::uint32_t rank) { return rank >= first * kBits; };
-    return static_cast<std::int32_t>(std::partition_point(ranks, ranks + shares_->experts(), is_later) - ranks);
+    tail_ = {.layer = layer, .begin = shares_->places_from(layer, first * kBits), .end = shares_->experts()};
   }
   /// The word of the tail's last expert; behind all words if there is none that may leave.
   [[nodiscard]] std::size_t tail_word() const {
-    const bool may_leave = !tail_.places.empty() && tail_.layer != running_;
+    const bool may_leave = has_tail() && tail_.layer != running_;
     return may_leave ? tail_rank() / kBits : present_by_rank_.size() + 1;
   }
   /// Those of the tail that belong in the word `first_`, and none before it, become bits. Returns the word of the next
@@ -534,28 +554,35 @@ class ExpertMatrix {
     std::size_t word = tail_word();
     while (word == first_) {
       mark(tail_rank());
-      tail_.places.pop_back();
+      --tail_.end;
+      shorten_tail();
       word = tail_word();
     }
     return std::min(word, present_by_rank_.size());
   }
-  /// The expert of this rank has left. Without a branch: no processor can predict it.
+  /// The expert of this rank has left.
   void note_gap(std::size_t rank, std::int32_t layer) {
-    Gap& gap = gaps_[at(layer)];
-    const auto end = static_cast<std::uint32_t>(rank) + 1;
-    gap.changed |= end > gap.end;
-    gap.end = std::max(gap.end, end);
+    Number& end = gap_ends_[at(layer)];
+    if (rank < end) return;
+    end = static_cast<Number>(rank + 1);
+    gaps_changed_[at(layer)] = 1;
   }
   void look_for_gap(std::int32_t layer) {
     const std::uint16_t* const order = shares_->order(layer);
     const Presence* const present = present_.row(layer);
-    const std::uint32_t* const ranks = shares_->ranks_of_places(layer);
+    const Number* const ranks = shares_->ranks_of_places(layer);
     const std::int32_t experts = shares_->experts();
-    Gap& gap = gaps_[at(layer)];
-    std::int32_t place = gap.place;
-    while (place > 0 && ranks[place - 1] < gap.end) --place;
-    while (place < experts && present[order[place]] == Presence::present) ++place;
-    gap = {.end = place < experts ? ranks[place] + 1 : 0, .changed = false, .place = place};
+    Number& end = gap_ends_[at(layer)];
+    std::int32_t place = gaps_[at(layer)];
+    // Of a layer that was full, many may have left; of others, few.
+    if (place == experts) place = shares_->places_from(layer, end);
+    while (place > 0 && ranks[place - 1] < end) --place;
+    if (place < experts && present[order[place]] == Presence::present) {
+      while (place < experts && present[order[place]] == Presence::present) ++place;
+      end = place < experts ? static_cast<Number>(ranks[place] + 1) : Number{0};
+    }
+    gaps_[at(layer)] = place;
+    gaps_changed_[at(layer)] = 0;
     first_absent_.set(*shares_, layer, place);
   }
   /// From now on, the experts of `running` stay.
@@ -571,27 +598,74 @@ class ExpertMatrix {
     const auto has_bit = [](std::uint64_t bits) { return bits != 0; };
     return static_cast<std::size_t>(std::find_if(words + word, words + stop, has_bit) - words);
   }
-  /// Calls `visit(rank, one)` for the experts that do not stay, the least worth keeping first, of the words from
+  /// Where those of the tail begin that leave: at most the last `count`, and none of the word `first_` or a later one.
+  /// Takes them off the count.
+  [[nodiscard]] std::int32_t last_of_tail(std::int64_t& count) const {
+    const Number* const ranks = shares_->ranks_of_places(tail_.layer);
+    const std::size_t stop = first_ * kBits;
+    std::int32_t begin = tail_.end;
+    if (tail_.whole) {
+      begin = static_cast<std::int32_t>(std::max<std::int64_t>(tail_.begin, tail_.end - count));
+      if (ranks[begin] >= stop) begin = shares_->places_from(tail_.layer, stop);
+      count -= tail_.end - begin;
+      return begin;
+    }
+    const std::uint16_t* const order = shares_->order(tail_.layer);
+    const Presence* const present = present_.row(tail_.layer);
+    for (; begin > tail_.begin && ranks[begin - 1] < stop && count > 0; --begin) {
+      count -= static_cast<std::int64_t>(present[order[begin - 1]]);
+    }
+    return begin;
+  }
+  /// Removes the first `count`. Calls `left(rank, number)`, or `left_last` as remove_least() does.
+  template <class LeftLast, class Left>
+  void remove_first(std::int64_t count, const LeftLast& left_last, const Left& left) {
+    for (;;) {
+      // `whole` holds: an expert of the tail's layer that came back after it had left has a lower rank than the tail
+      // and a bit. While it is there, `first_` is not beyond its word, so this is not entered.
+      if (tail_word() < first_) {
+        const std::int32_t begin = last_of_tail(count);
+        note_gap(shares_->ranks_of_places(tail_.layer)[begin], tail_.layer);
+        left_last(tail_.layer, begin, tail_.end, tail_.whole);
+        tail_.end = begin;
+        shorten_tail();
+        if (count == 0) return;
+      }
+      if (first_ == present_by_rank_.size()) return;
+      const bool more = visit<true>(stop_before_tail(), [&](std::size_t rank, std::size_t number) {
+        left(rank, number);
+        return --count > 0;
+      });
+      if (!more) return;
+    }
+  }
+  /// Calls `visit(rank, number)` for the experts that do not stay, the least worth keeping first, of the words from
   /// `first_` to `stop` - 1, until it returns false. Returns whether it went on to the end. `removes`: those that were
   /// visited, the last one, too, are bits no longer.
   template <bool removes, class Visit>
   bool visit(std::size_t stop, const Visit& visit) {
+    const auto experts = static_cast<std::size_t>(shares_->experts());
+    const std::size_t staying = at(running_) * experts;  // numbers from there on
     for (std::size_t word = next_word(first_, stop); word < stop; word = next_word(word + 1, stop)) {
-      std::uint64_t left = present_by_rank_[word];
-      for (std::uint64_t bits = left; bits != 0; bits &= bits - 1) {
-        const std::size_t rank = word * kBits + static_cast<std::size_t>(std::countr_zero(bits));
-        const LayerExpert one = shares_->by_worth(rank);
-        if (one.layer == running_) {
+      const std::size_t first_rank = word * kBits;
+      const Number* const numbers = shares_->numbers_by_worth() + first_rank;
+      std::uint64_t stay = 0;
+      for (std::uint64_t bits = present_by_rank_[word]; bits != 0;) {
+        const auto at = static_cast<std::size_t>(std::countr_zero(bits));
+        bits &= bits - 1;
+        const std::size_t rank = first_rank + at;
+        const std::size_t number = numbers[at];
+        if (number - staying < experts) {
           first_running_ = std::min(first_running_, word);
+          stay |= bit(at);
           continue;
         }
-        left &= ~bit(rank);
-        if (visit(rank, one)) continue;
-        if constexpr (removes) present_by_rank_[word] = left;
+        if (visit(rank, number)) continue;
+        if constexpr (removes) present_by_rank_[word] = stay | bits;
         first_ = word;
         return false;
       }
-      if constexpr (removes) present_by_rank_[word] = left;
+      if constexpr (removes) present_by_rank_[word] = stay;
     }
     first_ = stop;
     return true;
@@ -601,10 +675,13 @@ class ExpertMatrix {
   const ExpertShares* shares_ = nullptr;
   std::vector<std::uint64_t> present_by_rank_;  // bits by rank: which are present, but for the tail
   Tail tail_{};
-  std::int32_t running_ = -1;       // whose experts stay
-  std::size_t first_ = 0;           // no word before it has an expert of another layer than the running one
-  std::size_t first_running_ = 0;   // no word before the smaller one of both has any
-  std::vector<Gap> gaps_;           // by layer
+  std::int32_t running_ = -1;      // whose experts stay
+  std::size_t first_ = 0;          // no word before it has an expert of another layer than the running one
+  std::size_t first_running_ = 0;  // no word before the smaller one of both has any
+  // By layer:
+  std::vector<Number> gap_ends_;      // all experts of this rank or a higher one are present
+  std::vector<Number> gaps_changed_;  // not 0: gap_ends_ has risen, or experts have come, since gaps_ was found
+  std::vector<std::int32_t> gaps_;  // place of the first absent expert, while its gap has not changed; `experts`: none
   std::vector<std::uint64_t> row_;  // during set()
   FirstAbsent first_absent_;        // of those that have not changed
 };
@@ -614,57 +691,71 @@ class ExpertMatrix {
 class SeldomAskedMatrix {
  public:
   SeldomAskedMatrix(const PresentExperts& present, const ExpertShares& shares)
-      : present_(present), rows_(static_cast<std::size_t>(shares.layers())), first_absent_(shares.layers()) {
+      : present_(present),
+        rows_(static_cast<std::size_t>(shares.layers())),
+        first_absent_(shares.layers()),
+        marks_(rows_.size() * static_cast<std::size_t>(shares.experts()) / kBits + 1),
+        next_(rows_.size()),
+        next_ranks_(rows_.size()) {
     set(shares);
   }
 
   /// Replaces the shares. O(layers), and O(layers * experts) in the next question.
   void set(const ExpertShares& shares) {
     shares_ = &shares;
-    for (Row& row : rows_) {
-      row.added = row.removed = kBoth;
-    }
+    std::ranges::fill(rows_, Row{.last = shares.experts() - 1});
   }
   /// O(1), and O(experts) in the next question.
-  void add(const LayerExpert& one) { rows_[at(one.layer)].added = kBoth; }
+  void add(const LayerExpert& one) { add_all(one.layer); }
   /// As add() of some of one layer.
-  void add_all(std::int32_t layer) { rows_[at(layer)].added = kBoth; }
+  void add_all(std::int32_t layer) {
+    Row& row = rows_[at(layer)];
+    row.last = shares_->experts() - 1;
+    row.grown = true;
+  }
   void remove(const LayerExpert& one) { remove_some(one.layer); }
   /// As remove() of some of one layer.
-  void remove_some(std::int32_t layer) { rows_[at(layer)].removed = kBoth; }
-  /// As remove() of many, of any layers. O(layers), and O(layers * experts) in the next question.
-  void remove_many() {
-    for (Row& row : rows_) row.removed = kBoth;
-  }
+  void remove_some(std::int32_t layer) { rows_[at(layer)].looked_at = 0; }
+  /// As remove() of some, of any layers. O(1), and O(layers * experts) in the next question.
+  void remove_many() { ++removals_; }
   /// O(layers), and O(experts) for each layer that has changed since it was asked for.
   [[nodiscard]] std::optional<KeptExpert> least(std::int32_t running) {
     std::uint32_t lowest = kNone;
-    for (std::int32_t layer = 0; layer < shares_->layers(); ++layer) {
-      if (layer != running) lowest = std::min(lowest, lowest_rank(layer));
+    // Those of late layers are mostly worth least. Once one is found, rows that are worth more need no look.
+    for (std::int32_t layer = shares_->layers(); layer-- > 0;) {
+      if (layer == running) continue;
+      const Number* const ranks = shares_->ranks_of_places(layer);
+      const std::uint16_t* const order = shares_->order(layer);
+      const Presence* const present = present_.row(layer);
+      std::int32_t& last = rows_[at(layer)].last;
+      while (last >= 0 && ranks[last] < lowest && present[order[last]] == Presence::absent) --last;
+      if (last >= 0) lowest = std::min<std::uint32_t>(lowest, ranks[last]);
     }
     if (lowest == kNone) return std::nullopt;
-    const LayerExpert one = shares_->by_worth(lowest);
-    return KeptExpert{one, shares_->worth_more(lowest)};
+    return KeptExpert{shares_->by_worth(lowest), shares_->worth_more(lowest)};
   }
-  /// As that of ExpertMatrix. O(layers + count log layers), and O(experts) for each layer that has changed since it was
-  /// asked for.
+  /// As that of ExpertMatrix, but calls `left(one)` for each. O(layers * log n + n / 64) for n experts of all layers,
+  /// and O(1) for each, present or not, that is worth less than the last one that leaves, and for about as many others.
   template <class Left>
   void remove_least(std::int32_t running, std::int64_t count, const Left& left) {
     if (count == 0) return;
-    lowest_.clear();
-    for (std::int32_t layer = 0; layer < shares_->layers(); ++layer) {
-      if (layer != running && last_of(layer) >= 0) lowest_.push_back(lowest_rank(layer));
+    mark_first(running, count);
+    std::size_t rank = 0;
+    for (std::size_t word = 0; word < marks_.size(); ++word) {
+      for (std::uint64_t bits = std::exchange(marks_[word], 0); bits != 0 && count > 0; bits &= bits - 1, --count) {
+        rank = word * kBits + static_cast<std::size_t>(std::countr_zero(bits));
+        left(shares_->by_worth(rank));
+      }
     }
-    std::ranges::make_heap(lowest_, std::greater{});
-    for (; count > 0; --count) {
-      std::ranges::pop_heap(lowest_, std::greater{});
-      const LayerExpert one = shares_->by_worth(lowest_.back());
-      lowest_.pop_back();
-      left(one);
-      remove(one);
-      if (last_of(one.layer) < 0) continue;
-      lowest_.push_back(lowest_rank(one.layer));
-      std::ranges::push_heap(lowest_, std::greater{});
+    // None of this rank or a lower one is left.
+    for (std::int32_t layer = 0; layer < shares_->layers(); ++layer) {
+      if (layer == running) continue;
+      const Number* const ranks = shares_->ranks_of_places(layer);
+      Row& row = rows_[at(layer)];
+      std::ptrdiff_t last = row.last;
+      while (last >= 0 && ranks[last] <= rank) --last;
+      row.last = static_cast<std::int32_t>(last);
+      if (row.last < row.first_absent) remove_some(layer);  // or those that have left are behind the first gap
     }
   }
   /// As least().
@@ -676,57 +767,72 @@ class SeldomAskedMatrix {
   }
 
  private:
-  /// What somebody may ask a row for.
-  enum Asked : std::uint8_t { kLast = 1, kGap = 2, kBoth = 3 };
+  using Number = ExpertShares::Number;
   struct Row {
-    // Places, as when somebody last asked for each:
-    std::int32_t last = -1;         // of an expert that is present; -1: none is
-    std::int32_t first_absent = 0;  // of one that is not; `experts`: all are present
-    // Of which of the two experts have come, or left, since then:
-    std::uint8_t added = kBoth;
-    std::uint8_t removed = kBoth;
+    std::int32_t last = 0;  // no expert behind this place is present
+    // As when somebody last looked for it:
+    std::int32_t first_absent = 0;  // place of the first absent expert; `experts`: none is absent
+    std::uint64_t looked_at = 0;    // removals_, then; 0: some of this row have left since
+    bool grown = false;             // some have come since
   };
   static constexpr std::uint32_t kNone = std::numeric_limits<std::uint32_t>::max();
+  static constexpr std::size_t kBits = 64;
   static std::size_t at(std::int32_t layer) { return static_cast<std::size_t>(layer); }
-  /// That of the last one that is present; kNone: none is.
-  [[nodiscard]] std::uint32_t lowest_rank(std::int32_t layer) {
-    const std::int32_t last = last_of(layer);
-    return last < 0 ? kNone : shares_->ranks_of_places(layer)[last];
-  }
-  [[nodiscard]] std::int32_t last_of(std::int32_t layer) {
-    Row& row = rows_[at(layer)];
-    if (((row.added | row.removed) & kLast) != 0) look_for_last(layer, row);
-    return row.last;
-  }
-  /// Without a new one, the last one is not behind the one before.
-  void look_for_last(std::int32_t layer, Row& row) {
-    const std::uint16_t* const order = shares_->order(layer);
-    const Presence* const present = present_.row(layer);
-    if ((row.added & kLast) != 0) row.last = shares_->experts() - 1;
-    while (row.last >= 0 && present[order[row.last]] == Presence::absent) --row.last;
-    row.added &= kGap;
-    row.removed &= kGap;
+  /// Marks at least the first `count` experts of other layers than `running`, and every one before the last of these.
+  void mark_first(std::int32_t running, std::int64_t count) {
+    std::size_t end = marks_.size() * kBits;
+    for (std::int32_t layer = 0; layer < shares_->layers(); ++layer) {
+      const std::int32_t last = layer == running ? -1 : rows_[at(layer)].last;
+      next_[at(layer)] = last;
+      next_ranks_[at(layer)] = last < 0 ? kNone : shares_->ranks_of_places(layer)[last];
+      end = std::min<std::size_t>(end, next_ranks_[at(layer)]);
+    }
+    // In steps that double: each costs O(layers), and ranks beyond the last one that leaves are looked at in vain.
+    for (auto step = static_cast<std::size_t>(count) + next_.size(); count > 0 && end < marks_.size() * kBits;
+         step *= 2) {
+      end += step;
+      for (std::int32_t layer = 0; layer < shares_->layers(); ++layer) {
+        if (next_ranks_[at(layer)] >= end) continue;
+        const Number* const ranks = shares_->ranks_of_places(layer);
+        const std::uint16_t* const order = shares_->order(layer);
+        const Presence* const present = present_.row(layer);
+        std::ptrdiff_t place = next_[at(layer)];
+        for (; place >= 0 && ranks[place] < end; --place) {
+          const auto is_present = static_cast<std::uint64_t>(present[order[place]]);
+          marks_[ranks[place] / kBits] |= is_present << (ranks[place] % kBits);
+          count -= static_cast<std::int64_t>(is_present);
+        }
+        next_[at(layer)] = static_cast<std::int32_t>(place);
+        next_ranks_[at(layer)] = place < 0 ? kNone : ranks[place];
+      }
+    }
   }
   /// Without a loss, the first gap is not before the one before.
   void look_for_absent(std::int32_t layer) {
     Row& row = rows_[at(layer)];
-    if (((row.added | row.removed) & kGap) == 0) return;
+    const bool lost = row.looked_at != removals_;
+    if (!lost && !row.grown) return;
     const std::uint16_t* const order = shares_->order(layer);
     const Presence* const present = present_.row(layer);
-    if ((row.removed & kGap) != 0) row.first_absent = 0;
+    if (lost) row.first_absent = 0;
     while (row.first_absent < shares_->experts() && present[order[row.first_absent]] == Presence::present) {
       ++row.first_absent;
     }
     first_absent_.set(*shares_, layer, row.first_absent);
-    row.added &= kLast;
-    row.removed &= kLast;
+    row.looked_at = removals_;
+    row.grown = false;
   }
 
   const PresentExperts& present_;
   const ExpertShares* shares_ = nullptr;
   std::vector<Row> rows_;  // by layer
+  std::uint64_t removals_ = 1;
   FirstAbsent first_absent_;
-  std::vector<std::uint32_t> lowest_;  // during remove_least(): a heap of the lowest rank of each layer
+  // During remove_least():
+  std::vector<std::uint64_t> marks_;  // bits by rank
+  // By layer:
+  std::vector<std::int32_t> next_;         // the last place that has not been looked at; -1: none is left
+  std::vector<std::uint32_t> next_ranks_;  // of these; kNone: none is left
 };
 
 }  // namespace spillway

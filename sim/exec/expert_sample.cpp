@@ -53,19 +53,28 @@ double portable_power(double base, double exponent) {
   return portable_exp(exponent * portable_log(base));
 }
 
-void raise_to_power(std::span<double> bases, std::int64_t exponent, std::span<double> powers) {
+void raise_to_power(std::span<const double> bases, std::int64_t exponent, std::span<double> powers) {
   if (real(exponent) > kMostWholePower) {
     for (std::size_t i = 0; i < bases.size(); ++i) powers[i] = portable_power(bases[i], real(exponent));
     return;
   }
-  // As whole_power(), factor by factor, so that all bases are multiplied at once.
-  std::ranges::fill(powers, 1.0);
-  for (; exponent > 0; exponent >>= 1U) {
-    if ((exponent & 1) != 0) {
-      for (std::size_t i = 0; i < bases.size(); ++i) powers[i] *= bases[i];
+  // As whole_power(), factor by factor, of as many bases at once as a processor has registers for.
+  constexpr std::size_t kAtOnce = 8;
+  std::size_t first = 0;
+  for (; first + kAtOnce <= bases.size(); first += kAtOnce) {
+    std::array<double, kAtOnce> base{};
+    std::array<double, kAtOnce> power{};
+    for (std::size_t i = 0; i < kAtOnce; ++i) base[i] = bases[first + i];
+    power.fill(1.0);
+    for (std::int64_t left = exponent; left > 0; left >>= 1U) {
+      if ((left & 1) != 0) {
+        for (std::size_t i = 0; i < kAtOnce; ++i) power[i] *= base[i];
+      }
+      for (std::size_t i = 0; i < kAtOnce; ++i) base[i] *= base[i];
     }
-    for (double& base : bases) base *= base;
+    for (std::size_t i = 0; i < kAtOnce; ++i) powers[first + i] = power[i];
   }
+  for (; first < bases.size(); ++first) powers[first] = whole_power(bases[first], exponent);
 }
 
 PowerBase PowerBase::of(double base) { return {base, base > 0.0 ? portable_log(base) : 0.0}; }

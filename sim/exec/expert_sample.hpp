@@ -21,8 +21,8 @@ namespace spillway {
 /// base^exponent for base in [0, 1], exponent >= 0; the same bits on every machine.
 [[nodiscard]] double portable_power(double base, double exponent);
 /// `powers[i]` = portable_power(bases[i], exponent) for each i, to the same bits; up to 2^20, several times as fast. As
-/// many of both; `bases` are lost.
-void raise_to_power(std::span<double> bases, std::int64_t exponent, std::span<double> powers);
+/// many of both.
+void raise_to_power(std::span<const double> bases, std::int64_t exponent, std::span<double> powers);
 /// A number whose powers are wanted again and again.
 struct PowerBase {
   double base = 0.0;

@@ -76,6 +76,7 @@ TEST(ExpertShares, AreInTheOrderOfTheirWorth) {
     for (std::size_t rank = 0; rank < sorted.size(); ++rank) {
       const LayerExpert& one = sorted[rank];
       ASSERT_EQ(shares.by_worth(rank), one) << "case " << c << ", rank " << rank;
+      ASSERT_EQ(shares.numbers_by_worth()[rank], one.layer * experts + one.expert);
       ASSERT_EQ(shares.ranks(one.layer)[one.expert], rank);
       const std::int32_t place = --places[static_cast<std::size_t>(one.layer)];
       ASSERT_EQ(shares.places_from(one.layer, rank), place + 1);
@@ -93,6 +94,20 @@ TEST(ExpertShares, AreInTheOrderOfTheirWorth) {
     double highest = 0.0;
     for (const std::vector<double>& row : rows) highest = std::max(highest, std::ranges::max(row));
     ASSERT_EQ(shares.highest(), highest);
+  }
+}
+
+// The most experts, of one layer, of as many layers, and of numbers that do not divide 2^32.
+TEST(ExpertShares, KnowTheLayerOfEveryNumber) {
+  for (const std::int32_t experts : {1, 3, 256, 255, 257, 1000, 32'768, 65'535}) {
+    const auto layers = static_cast<std::int32_t>(ExpertShares::kMost / experts);
+    const ExpertShares shares(layers, experts, [](std::int32_t, std::int32_t) { return 0.5; });
+    for (std::int32_t number = 0; number < layers * experts; ++number) {
+      ASSERT_EQ(shares.layer_of(static_cast<std::size_t>(number)), number / experts) << experts << " experts";
+    }
+    // Of equal shares, those of the last layer come first, and the last one of them.
+    EXPECT_EQ(shares.by_worth(0), (LayerExpert{layers - 1, experts - 1}));
+    EXPECT_EQ(shares.ranks(0)[0], layers * experts - 1);
   }
 }
 
@@ -125,12 +140,13 @@ TEST(PresentExperts, AreAlsoBits) {
     }
     present.keep_only(2, thirds);
     expect(2, is_third);
-    // By their places in an order that is turned round.
-    std::vector<std::uint16_t> order;
-    for (std::int32_t e = experts; e-- > 0;) order.push_back(static_cast<std::uint16_t>(e));
     present.fill(0);
-    present.clear(0, order, thirds);
-    expect(0, [&](std::int32_t e) { return !is_third(experts - 1 - e); });
+    present.clear(0, thirds);
+    expect(0, [&](std::int32_t e) { return !is_third(e); });
+    // By its number in all layers.
+    const std::int32_t last_third = experts - 1 - (experts - 1) % 3;
+    present.clear_number(static_cast<std::size_t>(2 * experts + last_third));
+    expect(2, [&](std::int32_t e) { return is_third(e) && e != last_third; });
     expect(1, is_some);
   }
 }
@@ -145,8 +161,12 @@ class Told {
     present_.set(one, true);
     matrix_.add(one);
   }
+  /// Every third time as one of many, whose layers are not named.
   void remove(const LayerExpert& one) {
     present_.set(one, false);
+    if constexpr (std::is_same_v<Matrix, SeldomAskedMatrix>) {
+      if (++removed_ % 3 == 0) return matrix_.remove_many();
+    }
     matrix_.remove(one);
   }
   void set(const ExpertShares& shares) {
@@ -175,20 +195,27 @@ class Told {
   /// Those that leave one after the other.
   std::vector<LayerExpert> remove_least(std::int32_t running, std::int64_t count) {
     std::vector<LayerExpert> left;
-    const auto leave = [&](const LayerExpert& one) {
-      present_.set(one, false);
-      left.push_back(one);
-    };
     if constexpr (std::is_same_v<Matrix, ExpertMatrix>) {
-      matrix_.remove_least(running, count, leave,
-                           [&](std::int32_t layer, std::span<const std::uint16_t> places, bool whole) {
-                             for (std::size_t i = places.size(); i-- > 0;) {
-                               left.push_back({layer, shares_->order(layer)[places[i]]});
-                             }
-                             leave_last(layer, places, whole);
-                           });
+      matrix_.remove_least(
+          running, count,
+          [&](std::size_t number, std::int32_t layer) {
+            left.push_back({layer, static_cast<std::int32_t>(number) - layer * shares_->experts()});
+            EXPECT_TRUE(present_.has(left.back()));
+            present_.clear_number(number);
+          },
+          [&](std::int32_t layer, std::int32_t begin, std::int32_t end, bool whole) {
+            for (std::int32_t place = end; place-- > begin;) {
+              const LayerExpert one{layer, shares_->order(layer)[place]};
+              if (present_.has(one)) left.push_back(one);
+            }
+            leave_last(layer, begin, end, whole);
+          });
     } else {
-      matrix_.remove_least(running, count, leave);
+      matrix_.remove_least(running, count, [&](const LayerExpert& one) {
+        EXPECT_TRUE(present_.has(one));
+        present_.set(one, false);
+        left.push_back(one);
+      });
     }
     return left;
   }
@@ -236,16 +263,17 @@ class Told {
     return static_cast<std::int32_t>(std::count(row, row + shares_->experts(), Presence::present));
   }
   /// Of a whole layer, those that stay are named, or those that leave, as it comes.
-  void leave_last(std::int32_t layer, std::span<const std::uint16_t> places, bool whole) {
+  void leave_last(std::int32_t layer, std::int32_t begin, std::int32_t end, bool whole) {
     const std::span order(shares_->order(layer), static_cast<std::size_t>(shares_->experts()));
+    const auto stay = static_cast<std::size_t>(begin);
     ++(whole ? left_of_whole_ : left_of_others_);
     if (whole) {
-      EXPECT_EQ(present_count(layer), places.back() + 1);
+      EXPECT_EQ(present_count(layer), end);
     }
     if (whole && left_of_whole_ % 2 == 0) {
-      present_.keep_only(layer, order.first(places.front()));
+      present_.keep_only(layer, order.first(stay));
     } else {
-      present_.clear(layer, order, places);
+      present_.clear(layer, order.subspan(stay, static_cast<std::size_t>(end) - stay));
     }
   }
 
@@ -254,6 +282,7 @@ class Told {
   Matrix matrix_;
   int left_of_whole_ = 0;
   int left_of_others_ = 0;
+  int removed_ = 0;
 };
 
 template <class Matrix>
@@ -657,6 +686,24 @@ TEST(MoeInfinity, NeedsASlotForEachExpertOfALayer) {
   EXPECT_EQ(problem(4), "");
   EXPECT_THAT(problem(3), HasSubstr("policy.gpu_experts=3, and a prompt may use all 3 experts of a layer"));
   EXPECT_THAT(problem(13), HasSubstr("there are 12"));
+}
+
+TEST(MoeInfinity, RanksAsManyExpertsAsANumberTells) {
+  const ExpertModel times = model(3, 1.0, 4.0);
+  const auto problem = [&](std::int32_t experts) -> std::string {
+    Deployment deployment = small(3, experts, 1, 1.0, 1.0);
+    deployment.memory += deployment.experts->all_bytes();
+    const std::vector<double> equal(static_cast<std::size_t>(experts), 1.0 / experts);
+    try {
+      static_cast<void>(ExpertBench("moe-infinity", times, deployment, {{"policy.gpu_experts", std::int64_t{40'000}}},
+                                    {}, {}, {Rows(3, equal)}));
+    } catch (const ConfigError& error) {
+      return error.what();
+    }
+    return {};
+  };
+  EXPECT_EQ(problem(21'845), "");
+  EXPECT_THAT(problem(21'846), HasSubstr("at most 65535 experts of all layers, and the model has 65538"));
 }
 
 }  // namespace
