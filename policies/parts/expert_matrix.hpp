@@ -403,7 +403,6 @@ class ExpertMatrix {
     Number lowest = std::numeric_limits<Number>::max();
     for (std::size_t i = 0; i < count; ++i) {
       const Number rank = ranks[expert(i)];
-      if (in_tail(layer, rank)) continue;
       mark(rank);
       lowest = std::min(lowest, rank);
     }
@@ -496,7 +495,8 @@ class ExpertMatrix {
 
  private:
   using Number = ExpertShares::Number;
-  /// Places of a layer's order, from `begin` to `end` - 1. The experts there that are present have no bits.
+  /// Places of a layer's order, from `begin` to `end` - 1. The experts there that are present need no bits. One that
+  /// has come back has one all the same, which changes nothing: the tail is shorter before the bit is looked at.
   struct Tail {
     std::int32_t layer = -1;
     std::int32_t begin = 0;
@@ -516,11 +516,6 @@ class ExpertMatrix {
   [[nodiscard]] bool has_tail() const { return tail_.begin < tail_.end; }
   /// The rank of the tail's last expert: none of the tail is lower.
   [[nodiscard]] std::size_t tail_rank() const { return shares_->ranks_of_places(tail_.layer)[tail_.end - 1]; }
-  /// Whether the place of this rank's expert, of `layer`, is the tail's.
-  [[nodiscard]] bool in_tail(std::int32_t layer, Number rank) const {
-    return has_tail() && layer == tail_.layer && rank >= tail_rank() &&
-           rank <= shares_->ranks_of_places(layer)[tail_.begin];
-  }
   /// The last ones of the tail may have left.
   void shorten_tail() {
     const std::uint16_t* const order = shares_->order(tail_.layer);

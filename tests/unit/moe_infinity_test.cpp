@@ -145,7 +145,7 @@ TEST(PresentExperts, AreAlsoBits) {
     expect(0, [&](std::int32_t e) { return !is_third(e); });
     // By its number in all layers.
     const std::int32_t last_third = experts - 1 - (experts - 1) % 3;
-    present.clear_number(static_cast<std::size_t>(2 * experts + last_third));
+    present.clear_number(2 * static_cast<std::size_t>(experts) + static_cast<std::size_t>(last_third));
     expect(2, [&](std::int32_t e) { return is_third(e) && e != last_third; });
     expect(1, is_some);
   }
