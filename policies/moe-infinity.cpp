@@ -273,7 +273,7 @@ class MoeInfinity final : public ExpertLayers {
   void make_room(std::span<const ExpertUse> used, std::int64_t count) {
     if (published_) {
       for (; count > 0; --count) drop(least_used(used));
-    } else if (asks_often() && count >= layers_) {  // nearly all layers lose some, so one call tells it of all
+    } else if (asks_often() && count >= layers_) {  // nearly all layers lose some: seldom_ is told once
       often_.remove_least(
           running_, count, [this](std::size_t number, std::int32_t /*layer*/) { present_.clear_number(number); },
           [this](std::int32_t layer, std::int32_t begin, std::int32_t end, bool whole) {
