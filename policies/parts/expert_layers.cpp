@@ -20,12 +20,6 @@ constexpr const char* kPageable = "policy.pageable";
 constexpr const char* kSync = "policy.sync";
 constexpr const char* kCpuStart = "policy.cpu_start";
 
-std::int64_t count_all_bits(std::span<const std::uint64_t> words) {
-  std::int64_t count = 0;
-  for (const std::uint64_t bits : words) count += count_bits(bits);
-  return count;
-}
-
 /// For calls that must not issue a copy.
 class NoCopies final : public CopySink {
  public:
@@ -357,44 +351,78 @@ std::int64_t ExpertLayers::load_each(CopySink& sink, std::int64_t count, std::in
 }
 
 std::int64_t ExpertLayers::compute_those(const AllUsed& all, std::span<const std::uint64_t> there) {
-  those_.assign(there.begin(), there.end());
-  const std::int64_t count = count_all_bits(there);
-  compute_those_each(all, count, 0);
-  return count;
+  const Chosen chosen = choose(all, there, true);
+  if (chosen.count == 0) return 0;
+  if (!joins_) {
+    compute_each(chosen, 0);
+    return chosen.count;
+  }
+  std::array<Duration, 2> times{};  // bound by memory, by arithmetic
+  const OnGpu fast = one_on_gpu(1);
+  times[static_cast<std::size_t>(fast.arithmetic)] = fast.time * (chosen.count - std::ssize(chosen.slow));
+  for (const ExpertUse& use : chosen.slow) {
+    const OnGpu gpu = one_on_gpu(use.tokens);
+    times[static_cast<std::size_t>(gpu.arithmetic)] += gpu.time;
+  }
+  // In the order of the experts: the kind of the first one comes first.
+  std::size_t word = 0;
+  while (chosen_[word] == 0) ++word;
+  const auto first = static_cast<std::int32_t>(word * SplitUses::kBits) + std::countr_zero(chosen_[word]);
+  const auto use = std::ranges::find(chosen.slow, first, &ExpertUse::expert);
+  const bool of_first = (use == chosen.slow.end() ? fast : one_on_gpu(use->tokens)).arithmetic;
+  for (const bool arithmetic : {of_first, !of_first}) {
+    const Duration time = times[static_cast<std::size_t>(arithmetic)];
+    if (time > Duration{}) join({.time = time, .arithmetic = arithmetic});
+  }
+  return chosen.count;
 }
 
 void ExpertLayers::load_and_compute_others(CopySink& sink, const AllUsed& all, std::span<const std::uint64_t> there,
                                            std::int64_t copies) {
-  const std::int64_t count = std::ssize(all.experts) - count_all_bits(there);
-  if (count == 0) return;
-  those_.clear();
-  for (const std::uint64_t bits : there) those_.push_back(~bits);
-  compute_those_each(all, count, load_each(sink, count, copies));
+  const Chosen chosen = choose(all, there, false);
+  if (chosen.count > 0) compute_each(chosen, load_each(sink, chosen.count, copies));
 }
 
-void ExpertLayers::compute_those_each(const AllUsed& all, std::int64_t count, std::int64_t first) {
-  slow_.clear();
-  for (std::size_t place = 0; place < all.experts.size() && all.tokens[place] > rows_by_weights_; ++place) {
-    if (is_held(those_, all.experts[place])) slow_.push_back({all.experts[place], all.tokens[place]});
+ExpertLayers::Chosen ExpertLayers::choose(const AllUsed& all, std::span<const std::uint64_t> there, bool those) {
+  const std::uint64_t flip = those ? 0 : ~std::uint64_t{0};
+  chosen_.resize(there.size());
+  before_.resize(there.size());
+  const std::size_t count = all.experts.size();
+  std::int64_t chosen = 0;
+  for (std::size_t word = 0; word < there.size(); ++word) {
+    const std::size_t first = word * SplitUses::kBits;
+    const std::size_t unused = first + SplitUses::kBits > count ? first + SplitUses::kBits - count : 0;
+    const std::uint64_t bits = (there[word] ^ flip) & (~std::uint64_t{0} >> unused);
+    chosen_[word] = bits;
+    before_[word] = chosen;
+    chosen += count_bits(bits);
   }
-  std::ranges::sort(slow_, {}, &ExpertUse::expert);
+  if (slow_.size() < count) slow_.resize(count);
+  std::size_t slow = 0;
+  for (std::size_t place = 0; place < count && all.tokens[place] > rows_by_weights_; ++place) {
+    slow_[slow] = {all.experts[place], all.tokens[place]};
+    slow += static_cast<std::size_t>(is_held(chosen_, all.experts[place]));
+  }
+  return {.count = chosen, .slow = std::span(slow_).first(slow)};
+}
+
+void ExpertLayers::compute_each(const Chosen& chosen, std::int64_t first) {
+  std::ranges::sort(chosen.slow, {}, &ExpertUse::expert);
   std::int64_t listed = 0;
   const auto list_until = [&](std::int64_t end, const OnGpu& gpu) {
     if (listed < end) list(gpu, first > 0 ? first + listed : 0, end - listed);
-    listed = std::max(listed, end);
+    listed = end;
   };
   const OnGpu fast = one_on_gpu(1);  // as long as their weights
-  std::size_t word = 0;
-  std::int64_t before = 0;  // of those, in the words before
-  for (const ExpertUse& use : slow_) {
+  for (const ExpertUse& use : chosen.slow) {
     const auto expert = static_cast<std::size_t>(use.expert);
-    for (; word < expert / SplitUses::kBits; ++word) before += count_bits(those_[word]);
+    const std::size_t word = expert / SplitUses::kBits;
     const std::uint64_t below = (std::uint64_t{1} << (expert % SplitUses::kBits)) - 1;
-    const std::int64_t place = before + count_bits(those_[word] & below);
+    const std::int64_t place = before_[word] + count_bits(chosen_[word] & below);
     list_until(place, fast);
     list_until(place + 1, one_on_gpu(use.tokens));
   }
-  list_until(count, fast);
+  list_until(chosen.count, fast);
 }
 
 void ExpertLayers::count_copies(std::int64_t loads, std::int64_t copies) {

@@ -93,8 +93,8 @@ class ExpertLayers : public LayerPolicy, protected LayerRule {
   /// Each is loaded by itself, as load() of one with so many copies, and computed when it has arrived.
   void load_and_compute(CopySink& sink, std::span<const ExpertUse> uses, std::int64_t copies);
   /// As compute() of those of a layer all of whose experts are in use that are there: bit e % 64 of word e / 64 of
-  /// `there` says so of expert e. Returns how many. O(experts / 64), and O(1) for each expert whose tokens take longer
-  /// than its weights.
+  /// `there` says so of expert e. Returns how many. O(experts / 64), and O(n log n) for n experts whose tokens take
+  /// longer than their weights.
   std::int64_t compute_those(const AllUsed& all, std::span<const std::uint64_t> there);
   /// As load_and_compute() of the others. Likewise.
   void load_and_compute_others(CopySink& sink, const AllUsed& all, std::span<const std::uint64_t> there,
@@ -211,8 +211,15 @@ class ExpertLayers : public LayerPolicy, protected LayerRule {
   }
   /// `first`: the ticket of the first one, which the others follow; 0: they are there.
   void compute_each(std::span<const ExpertUse> uses, std::int64_t first);
-  /// As compute_each() of those of a layer whose bits are set in `those_`, `count` in all.
-  void compute_those_each(const AllUsed& all, std::int64_t count, std::int64_t first);
+  /// Some experts of a layer all of whose experts are in use. Their bits are in chosen_.
+  struct Chosen {
+    std::int64_t count = 0;
+    std::span<ExpertUse> slow{};  // whose tokens take longer than their weights, by falling number of tokens
+  };
+  /// Those of which `there` says so, or the others. Valid until the next call.
+  [[nodiscard]] Chosen choose(const AllUsed& all, std::span<const std::uint64_t> there, bool those);
+  /// As compute_each() of their uses. Sorts those that are slow.
+  void compute_each(const Chosen& chosen, std::int64_t first);
   /// How many of `uses`, from the first one on, take as long as their weights.
   [[nodiscard]] std::size_t weights_take_longer(std::span<const ExpertUse> uses) const;
   /// Loads `count` > 0 experts, each by itself. Returns the ticket of the first one.
@@ -271,8 +278,9 @@ class ExpertLayers : public LayerPolicy, protected LayerRule {
   std::int64_t rows_by_weights_ = 0;                 // most_rows_by_weights()
   bool joins_ = false;                               // see join()
   std::array<OnCpu, 16> on_cpu_{};                   // by experts, modulo its size
-  std::vector<std::uint64_t> those_;                 // bits by expert, during compute_those_each()
-  std::vector<ExpertUse> slow_;                      // of those, whose tokens take longer than their weights
+  std::vector<std::uint64_t> chosen_;                // bits by expert
+  std::vector<std::int64_t> before_;                 // by word of these: how many bits the words before have
+  std::vector<ExpertUse> slow_;                      // room for Chosen::slow
   std::vector<Piece> pieces_;                        // of the layer
   std::size_t next_ = 0;
   std::deque<Turn> turns_;            // of those from `next_` on

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "policies/parts/expert_slots.hpp"
 #include "sim/core/error.hpp"
 
 namespace spillway {
@@ -51,6 +52,19 @@ struct LayerExpert {
   return (whole + static_cast<double>(billionths - whole >= 0.5)) * 1e-9;
 }
 
+/// How many of `count` come before the first one that does not fulfil `holds(i)`; none behind it may. O(log count),
+/// without a branch for each step: no processor can predict it.
+template <class Holds>
+[[nodiscard]] constexpr std::size_t count_leading(std::size_t count, const Holds& holds) {
+  std::size_t leading = 0;  // of the `count` that follow these, some may be, too
+  while (count > 0) {
+    const std::size_t half = (count + 1) / 2;
+    leading += half * static_cast<std::size_t>(holds(leading + half - 1));
+    count -= half;
+  }
+  return leading;
+}
+
 /// Not a character type: a write to one might change anything, so a compiler would read everything again.
 enum class Presence : std::uint8_t { absent, present };
 
@@ -79,6 +93,11 @@ class PresentExperts {
   void clear(std::int32_t layer, std::span<const std::uint16_t> experts) {
     const std::span<Presence> row = of(layer);
     for (const std::uint16_t expert : experts) row[expert] = Presence::absent;
+  }
+  /// How many of these come before the first one that is absent; none behind it may be present. O(log experts).
+  [[nodiscard]] std::size_t leading(std::int32_t layer, std::span<const std::uint16_t> experts) const {
+    return count_leading(experts.size(),
+                         [row = row(layer), experts](std::size_t i) { return row[experts[i]] == Presence::present; });
   }
   /// By expert.
   [[nodiscard]] const Presence* row(std::int32_t layer) const {
@@ -150,7 +169,7 @@ class ExpertShares {
     });
   }
   /// Replaces all shares: `fill(layer, row)` must write every element of `row`, by expert. A matrix that uses them
-  /// needs set() before any other call. As the constructor.
+  /// needs set() of the same object before any other call. As the constructor.
   template <class Fill>
   void change(const Fill& fill) {
     for (std::int32_t layer = 0; layer < layers_; ++layer) {
@@ -191,9 +210,8 @@ class ExpertShares {
   }
   /// How many experts of a layer have this rank or a higher one: those at its first places. O(log experts).
   [[nodiscard]] std::int32_t places_from(std::int32_t layer, std::size_t rank) const {
-    const Number* const ranks = ranks_of_places(layer);
-    const auto is_higher = [rank](Number other) { return other >= rank; };
-    return static_cast<std::int32_t>(std::partition_point(ranks, ranks + experts_, is_higher) - ranks);
+    const auto is_higher = [ranks = ranks_of_places(layer), rank](std::size_t place) { return ranks[place] >= rank; };
+    return static_cast<std::int32_t>(count_leading(experts_, is_higher));
   }
 
  private:
@@ -340,7 +358,7 @@ class FirstAbsent {
 /// Which of the present experts is worth least, and which absent one most, by shares that may change.
 ///
 /// Contract of this and of SeldomAskedMatrix
-///  * `present` and `shares` must outlive it, `shares` up to the next set().
+///  * `present` and `shares` must outlive it, `shares` until the next set() has returned.
 ///  * Each change of `present` is told by a call with "add", "fill" or "remove" in its name after it, or is made when
 ///    remove_least() names the experts; at the start, none is present. Meanwhile, no other function of the object may
 ///    be called.
@@ -358,33 +376,45 @@ class ExpertMatrix {
       : present_(present),
         present_by_rank_(
             static_cast<std::size_t>(shares.layers()) * static_cast<std::size_t>(shares.experts()) / kBits + 1),
-        gap_ends_(static_cast<std::size_t>(shares.layers())),
+        prefix_(static_cast<std::size_t>(shares.layers())),
+        gap_ends_(prefix_.size()),
         gaps_changed_(gap_ends_.size()),
         gaps_(gap_ends_.size()),
         first_absent_(shares.layers()) {
     set(shares);
   }
 
-  /// Replaces the shares. O(n / 8 + present experts) for n experts of all layers.
+  /// Replaces the shares. Those before may only have changed if they are the same object. O(n / 8 + present experts)
+  /// for n experts of all layers.
   void set(const ExpertShares& shares) {
+    const ExpertShares* const before = shares_ == &shares ? nullptr : shares_;
     shares_ = &shares;
     std::ranges::fill(present_by_rank_, 0);
+    std::uint64_t* const words = present_by_rank_.data();
     for (std::int32_t layer = 0; layer < shares.layers(); ++layer) {
       const Number* const ranks = shares.ranks(layer);
+      if (before != nullptr && prefix_[at(layer)] != 0) {
+        const std::span order(before->order(layer), static_cast<std::size_t>(shares.experts()));
+#pragma GCC unroll 4
+        for (const std::uint16_t expert : order.first(present_.leading(layer, order))) mark(words, ranks[expert]);
+        continue;
+      }
       present_.read_bits(layer, row_);
       for (std::size_t word = 0; word < row_.size(); ++word) {
         for (std::uint64_t bits = row_[word]; bits != 0; bits &= bits - 1) {
-          mark(ranks[word * kBits + static_cast<std::size_t>(std::countr_zero(bits))]);
+          mark(words, ranks[word * kBits + static_cast<std::size_t>(std::countr_zero(bits))]);
         }
       }
     }
+    std::ranges::fill(prefix_, Number{0});
     first_ = first_running_ = 0;
     tail_ = {};
     std::ranges::fill(gap_ends_, std::numeric_limits<Number>::max());
     std::ranges::fill(gaps_changed_, Number{1});
     std::ranges::fill(gaps_, 0);
   }
-  /// O(1), and so is remove(), but for the tail's last expert: O(experts).
+  /// O(1). So is remove(), but O(log experts) in a layer that has lost none but its last ones since all came, and
+  /// O(experts) for the tail's last expert.
   void add(const LayerExpert& one) {
     add_all(one.layer, 1, [&one](std::size_t /*i*/) { return one.expert; });
   }
@@ -392,9 +422,9 @@ class ExpertMatrix {
     const std::size_t rank = shares_->ranks(one.layer)[one.expert];
     present_by_rank_[rank / kBits] &= ~bit(rank);
     note_gap(rank, one.layer);
-    if (!has_tail() || one.layer != tail_.layer) return;
-    tail_.whole &= rank <= tail_rank();
-    shorten_tail();
+    Number& prefix = prefix_[at(one.layer)];
+    if (prefix != 0) prefix = static_cast<Number>(!is_present(one.layer, shares_->places_from(one.layer, rank)));
+    if (one.layer == tail_.layer) shorten_tail();
   }
   /// As add() of several of one layer, `expert(i)` for each `i` below `count`. O(count).
   template <class Expert>
@@ -406,6 +436,7 @@ class ExpertMatrix {
       mark(rank);
       lowest = std::min(lowest, rank);
     }
+    prefix_[at(layer)] = 0;
     starts_at(layer, lowest / kBits);
   }
   /// As add() of many of one layer, no matter which: `present` says so. O(experts).
@@ -414,6 +445,7 @@ class ExpertMatrix {
     const Number* const ranks = shares_->ranks_of_places(layer);
     const Presence* const present = present_.row(layer);
     begin_tail(layer);
+    prefix_[at(layer)] = 0;
     for (std::int32_t place = 0; place < tail_.begin; ++place) {
       const std::size_t rank = ranks[place];
       present_by_rank_[rank / kBits] |= static_cast<std::uint64_t>(present[order[place]]) << (rank % kBits);
@@ -425,9 +457,10 @@ class ExpertMatrix {
   void fill(std::int32_t layer) {
     const Number* const ranks = shares_->ranks_of_places(layer);
     begin_tail(layer);
-    tail_.whole = true;
+    prefix_[at(layer)] = 1;
+    std::uint64_t* const words = present_by_rank_.data();
 #pragma GCC unroll 4
-    for (std::int32_t place = 0; place < tail_.begin; ++place) mark(ranks[place]);
+    for (std::int32_t place = 0; place < tail_.begin; ++place) mark(words, ranks[place]);
     gap_ends_[at(layer)] = 0;
     gaps_changed_[at(layer)] = 0;
     gaps_[at(layer)] = shares_->experts();
@@ -443,16 +476,16 @@ class ExpertMatrix {
     if (count == 0) return;
     run(running);
     if (count < std::ssize(gaps_)) {
-      remove_first(count, left_last, [&](std::size_t rank, std::size_t number) {
+      remove_first<false>(count, left_last, [&](std::size_t rank, std::size_t number) {
         const std::int32_t layer = shares_->layer_of(number);
         note_gap(rank, layer);
         left(number, layer);
       });
       return;
     }
-    // Nearly all layers lose some: all note the end of the last word that has lost one.
-    remove_first(count, left_last,
-                 [&](std::size_t /*rank*/, std::size_t number) { left(number, shares_->layer_of(number)); });
+    // Nearly all layers lose some: all note the end of a word that is not before the last one that has lost any.
+    remove_first<true>(count, left_last,
+                       [&](std::size_t /*rank*/, std::size_t number) { left(number, shares_->layer_of(number)); });
     const auto end = static_cast<Number>(std::min<std::size_t>((first_ + 1) * kBits, ExpertShares::kMost));
     // Ranks and changes are as wide as each other, so that a processor notes many at once.
     Number* const changed = gaps_changed_.data();
@@ -501,12 +534,16 @@ class ExpertMatrix {
     std::int32_t layer = -1;
     std::int32_t begin = 0;
     std::int32_t end = 0;  // that at the place before is present
-    bool whole = false;    // and all at the places before are, too
   };
   static constexpr std::size_t kBits = 64;
   static std::size_t at(std::int32_t layer) { return static_cast<std::size_t>(layer); }
   static std::uint64_t bit(std::size_t rank) { return std::uint64_t{1} << (rank % kBits); }
-  void mark(std::size_t rank) { present_by_rank_[rank / kBits] |= bit(rank); }
+  static void mark(std::uint64_t* words, std::size_t rank) { words[rank / kBits] |= bit(rank); }
+  void mark(std::size_t rank) { mark(present_by_rank_.data(), rank); }
+  /// Whether the expert at that place is; none is behind all places.
+  [[nodiscard]] bool is_present(std::int32_t layer, std::int32_t place) const {
+    return place < shares_->experts() && present_.has({layer, shares_->order(layer)[place]});
+  }
   /// Experts of `layer` are new, with bits in no word before `word`.
   void starts_at(std::int32_t layer, std::size_t word) {
     std::size_t& first = layer == running_ ? first_running_ : first_;
@@ -599,7 +636,7 @@ class ExpertMatrix {
     const Number* const ranks = shares_->ranks_of_places(tail_.layer);
     const std::size_t stop = first_ * kBits;
     std::int32_t begin = tail_.end;
-    if (tail_.whole) {
+    if (prefix_[at(tail_.layer)] != 0) {
       begin = static_cast<std::int32_t>(std::max<std::int64_t>(tail_.begin, tail_.end - count));
       if (ranks[begin] >= stop) begin = shares_->places_from(tail_.layer, stop);
       count -= tail_.end - begin;
@@ -612,27 +649,59 @@ class ExpertMatrix {
     }
     return begin;
   }
-  /// Removes the first `count`. Calls `left(rank, number)`, or `left_last` as remove_least() does.
-  template <class LeftLast, class Left>
+  /// Removes the first `count`. Calls `left(rank, number)`, or `left_last` as remove_least() does. `in_words`: whole
+  /// words at once where they leave.
+  template <bool in_words, class LeftLast, class Left>
   void remove_first(std::int64_t count, const LeftLast& left_last, const Left& left) {
     for (;;) {
-      // `whole` holds: an expert of the tail's layer that came back after it had left has a lower rank than the tail
-      // and a bit. While it is there, `first_` is not beyond its word, so this is not entered.
       if (tail_word() < first_) {
         const std::int32_t begin = last_of_tail(count);
         note_gap(shares_->ranks_of_places(tail_.layer)[begin], tail_.layer);
-        left_last(tail_.layer, begin, tail_.end, tail_.whole);
+        left_last(tail_.layer, begin, tail_.end, prefix_[at(tail_.layer)] != 0);
         tail_.end = begin;
         shorten_tail();
         if (count == 0) return;
       }
       if (first_ == present_by_rank_.size()) return;
-      const bool more = visit<true>(stop_before_tail(), [&](std::size_t rank, std::size_t number) {
+      const std::size_t stop = stop_before_tail();
+      if constexpr (in_words) count -= remove_words(stop, count, left);
+      if (count == 0) return;
+      const bool more = visit<true>(stop, [&](std::size_t rank, std::size_t number) {
         left(rank, number);
         return --count > 0;
       });
       if (!more) return;
     }
+  }
+  /// Removes those that do not stay of the words from `first_` to `stop` - 1, word by word, up to one that has more
+  /// bits than are left of `count`. Calls `left(rank, number)` for each. Returns how many have left.
+  template <class Left>
+  [[nodiscard]] std::int64_t remove_words(std::size_t stop, const std::int64_t count, const Left& left) {
+    const auto experts = static_cast<std::size_t>(shares_->experts());
+    const std::size_t staying = at(running_) * experts;  // numbers from there on
+    std::int64_t more = count;
+    for (first_ = next_word(first_, stop); first_ < stop; first_ = next_word(first_ + 1, stop)) {
+      std::uint64_t bits = present_by_rank_[first_];
+      const std::int64_t in_word = count_bits(bits);
+      if (in_word > more) break;
+      more -= in_word;
+      const std::size_t first_rank = first_ * kBits;
+      const Number* const numbers = shares_->numbers_by_worth() + first_rank;
+      std::uint64_t stay = 0;
+      for (; bits != 0; bits &= bits - 1) {
+        const auto at = static_cast<std::size_t>(std::countr_zero(bits));
+        const std::size_t number = numbers[at];
+        if (number - staying < experts) {
+          first_running_ = std::min(first_running_, first_);
+          stay |= bit(at);
+          ++more;
+        } else {
+          left(first_rank + at, number);
+        }
+      }
+      present_by_rank_[first_] = stay;
+    }
+    return count - more;
   }
   /// Calls `visit(rank, number)` for the experts that do not stay, the least worth keeping first, of the words from
   /// `first_` to `stop` - 1, until it returns false. Returns whether it went on to the end. `removes`: those that were
@@ -674,6 +743,7 @@ class ExpertMatrix {
   std::size_t first_ = 0;          // no word before it has an expert of another layer than the running one
   std::size_t first_running_ = 0;  // no word before the smaller one of both has any
   // By layer:
+  std::vector<Number> prefix_;        // not 0: no expert that is absent comes before one that is present
   std::vector<Number> gap_ends_;      // all experts of this rank or a higher one are present
   std::vector<Number> gaps_changed_;  // not 0: gap_ends_ has risen, or experts have come, since gaps_ was found
   std::vector<std::int32_t> gaps_;  // place of the first absent expert, while its gap has not changed; `experts`: none
@@ -730,7 +800,8 @@ class SeldomAskedMatrix {
     return KeptExpert{shares_->by_worth(lowest), shares_->worth_more(lowest)};
   }
   /// As that of ExpertMatrix, but calls `left(one)` for each. O(layers * log n + n / 64) for n experts of all layers,
-  /// and O(1) for each, present or not, that is worth less than the last one that leaves, and for about as many others.
+  /// and O(1) for each, present or not, that is worth less than the last one that leaves, and for up to about four
+  /// times as many others: few where presence has little to do with rank.
   template <class Left>
   void remove_least(std::int32_t running, std::int64_t count, const Left& left) {
     if (count == 0) return;
@@ -747,8 +818,8 @@ class SeldomAskedMatrix {
       if (layer == running) continue;
       const Number* const ranks = shares_->ranks_of_places(layer);
       Row& row = rows_[at(layer)];
-      std::ptrdiff_t last = row.last;
-      while (last >= 0 && ranks[last] <= rank) --last;
+      std::ptrdiff_t last = next_[at(layer)];  // some behind it are of higher ranks, but few
+      while (last < row.last && ranks[last + 1] > rank) ++last;
       row.last = static_cast<std::int32_t>(last);
       if (row.last < row.first_absent) remove_some(layer);  // or those that have left are behind the first gap
     }
@@ -775,16 +846,19 @@ class SeldomAskedMatrix {
   static std::size_t at(std::int32_t layer) { return static_cast<std::size_t>(layer); }
   /// Marks at least the first `count` experts of other layers than `running`, and every one before the last of these.
   void mark_first(std::int32_t running, std::int64_t count) {
-    std::size_t end = marks_.size() * kBits;
+    const std::size_t stop = marks_.size() * kBits;
+    std::size_t begin = stop;
     for (std::int32_t layer = 0; layer < shares_->layers(); ++layer) {
       const std::int32_t last = layer == running ? -1 : rows_[at(layer)].last;
       next_[at(layer)] = last;
       next_ranks_[at(layer)] = last < 0 ? kNone : shares_->ranks_of_places(layer)[last];
-      end = std::min<std::size_t>(end, next_ranks_[at(layer)]);
+      begin = std::min<std::size_t>(begin, next_ranks_[at(layer)]);
     }
-    // In steps that double: each costs O(layers), and ranks beyond the last one that leaves are looked at in vain.
-    for (auto step = static_cast<std::size_t>(count) + next_.size(); count > 0 && end < marks_.size() * kBits;
-         step *= 2) {
+    // In steps, since each costs O(layers). Ranks beyond the last one that leaves are looked at in vain, so after the
+    // first step, each is as long as it takes if as many of its experts are present as before it.
+    const auto wanted = static_cast<std::size_t>(count);
+    std::size_t step = wanted + next_.size();
+    for (std::size_t end = begin; end < stop;) {
       end += step;
       for (std::int32_t layer = 0; layer < shares_->layers(); ++layer) {
         if (next_ranks_[at(layer)] >= end) continue;
@@ -800,6 +874,11 @@ class SeldomAskedMatrix {
         next_[at(layer)] = static_cast<std::int32_t>(place);
         next_ranks_[at(layer)] = place < 0 ? kNone : ranks[place];
       }
+      if (count <= 0) break;
+      const std::size_t looked_at = end - begin;
+      const auto left = static_cast<std::size_t>(count);
+      // The bounds keep the number of steps small where few or none are found.
+      step = std::max(looked_at * (left + left / 16) / std::max(wanted - left, left / 4 + 1), looked_at / 16 + 1);
     }
   }
   /// Without a loss, the first gap is not before the one before.

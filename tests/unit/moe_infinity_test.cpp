@@ -111,6 +111,18 @@ TEST(ExpertShares, KnowTheLayerOfEveryNumber) {
   }
 }
 
+TEST(CountLeading, CountsThoseBeforeTheFirstOneThatDoesNot) {
+  for (std::size_t count = 0; count <= 70; ++count) {
+    for (std::size_t leading = 0; leading <= count; ++leading) {
+      const auto holds = [&](std::size_t i) {
+        EXPECT_LT(i, count);
+        return i < leading;
+      };
+      ASSERT_EQ(count_leading(count, holds), leading) << "of " << count;
+    }
+  }
+}
+
 TEST(PresentExperts, AreAlsoBits) {
   RandomStream random(3, 0, "present-experts");
   for (const std::int32_t experts : {1, 7, 8, 63, 64, 65, 130, 192}) {
@@ -392,15 +404,17 @@ TYPED_TEST(ExpertMatrices, AgreeWithALookAtEveryExpert) {
     PlainMatrix plain{.shares = std::vector(3, std::vector<double>(count)),
                       .present = std::vector(3, std::vector<bool>(count))};
     std::array<double, 3> fill{};
-    ExpertShares shares(3, experts, [](std::int32_t, std::int32_t) { return 0.0; });
-    TypeParam matrix(shares);
+    const ExpertShares equal(3, experts, [](std::int32_t, std::int32_t) { return 0.0; });
+    std::array shares{equal, equal};  // of which one is in use
+    std::size_t in_use = 0;
+    TypeParam matrix(shares[in_use]);
     const auto set = [&](const LayerExpert& one, bool there) {
       std::vector<bool>& row = plain.present[static_cast<std::size_t>(one.layer)];
       if (row[static_cast<std::size_t>(one.expert)] == there) return;
       row[static_cast<std::size_t>(one.expert)] = there;
       there ? matrix.add(one) : matrix.remove(one);
     };
-    for (int step = 0; step < 2000; ++step) {
+    for (int step = 0; step < 3000; ++step) {
       const std::int32_t layer = below(3);
       if (step % 50 == 10) {  // not when the shares change
         for (std::size_t l = 0; l < 3; ++l) {
@@ -436,8 +450,9 @@ TYPED_TEST(ExpertMatrices, AgreeWithALookAtEveryExpert) {
           const std::int32_t kinds = 1 + below(4);
           for (double& share : row) share = 0.1 * below(kinds);
         }
-        shares = ExpertShares(3, experts, [&](std::int32_t l, std::int32_t e) { return plain.share({l, e}); });
-        matrix.set(shares);
+        if (below(3) > 0) in_use = 1 - in_use;
+        shares[in_use] = ExpertShares(3, experts, [&](std::int32_t l, std::int32_t e) { return plain.share({l, e}); });
+        matrix.set(shares[in_use]);
       } else {
         set({layer, below(experts)}, random.uniform() < fill[static_cast<std::size_t>(layer)]);
       }
