@@ -147,8 +147,8 @@ class ExpertBench {
   }
 
   /// Runs an iteration of `tokens` that decode and a prompt's `prompt` tokens, from where the last one ended; returns
-  /// its length.
-  Duration iterate(std::int64_t tokens = 1, std::int64_t prompt = 0) {
+  /// its length. `cut`: not beyond that time after its start; no iteration may follow.
+  Duration iterate(std::int64_t tokens = 1, std::int64_t prompt = 0, std::optional<Duration> cut = {}) {
     routers.batch = tokens + prompt;
     const ExecutionModel& model = *deployment_.model;
     const std::array<PrefillChunk, 1> chunk{PrefillChunk{.new_tokens = Tokens(prompt)}};
@@ -168,7 +168,7 @@ class ExpertBench {
     const IterationPlan plan{model.layers(), times, rule_};
     const SimTime start = executor_.now();
     executor_.begin(plan, start);
-    const SimTime end = executor_.run(plan, kNever).time;
+    const SimTime end = executor_.run(plan, cut ? start + *cut : kNever).time;
     layers_->iteration_ended({});
     return end - start;
   }
@@ -180,6 +180,8 @@ class ExpertBench {
 
   [[nodiscard]] const Layout& layout() const { return layout_; }
   [[nodiscard]] Figures figures() const { return layers_->figures(); }
+  /// Of the time in layers so far, what was bound by arithmetic.
+  [[nodiscard]] Duration arithmetic() const { return executor_.worked_in_layers().arithmetic; }
   [[nodiscard]] Bytes copied(Stream stream) const { return executor_.use(stream).bytes; }
   /// Time in which the stream was idle before work that it started.
   [[nodiscard]] Duration idle(Stream stream) const { return executor_.use(stream).stall; }

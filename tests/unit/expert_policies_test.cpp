@@ -84,6 +84,36 @@ TEST(ExpertLayers, FewOfManyTakeLongerThanTheirWeights) {
   EXPECT_NEAR(units(bench.iterate()), 17.0 + 3.0 + 2.0 + 1.25, 0.01);
 }
 
+// All four experts of a layer are there and in use. Weights take 1, arithmetic a hundredth for each token: experts of
+// 50 tokens take 1, of 300 tokens 3 and of 9,000 tokens 90, which are bound by arithmetic. All that is bound by the
+// same is one step, and that of expert 0 comes first: an iteration that is cut at once has started no other one.
+TEST(ExpertLayers, StepsBoundByTheSameAreOne) {
+  const auto run = [](const std::vector<std::int32_t>& tokens, std::optional<Duration> cut) {
+    const ExpertModel times = model(1, 0.0, 5.0);
+    Deployment deployment = small(1, 4, 1, 1.0, 1.0);
+    deployment.experts->gpu_flops = 2.0 * deployment.experts->parameters / (0.01 * kUnit);
+    ExpertBench bench("moe-infinity", times, deployment, {{"policy.gpu_experts", std::int64_t{4}}}, {}, {},
+                      {{{0.25, 0.25, 0.25, 0.25}}});
+    std::int64_t all = 0;
+    std::vector<ExpertUse> used;
+    for (const std::int32_t of_one : tokens) {
+      used.push_back({static_cast<std::int32_t>(used.size()), of_one});
+      all += of_one;
+    }
+    bench.routers.used = {used};
+    const Duration length = bench.iterate(all, 0, cut);
+    EXPECT_EQ(bench.routers.known_by_tokens, 1);
+    return std::pair(length, bench.arithmetic());
+  };
+  const std::vector<std::int32_t> first{9'000, 50, 300, 50};
+  const std::vector<std::int32_t> later{50, 9'000, 300, 50};
+  const auto time = [](double units) { return round_seconds(units * kUnit); };
+  const std::pair whole(time(90.0 + 3.0 + 1.0 + 1.0), time(90.0 + 3.0));
+  for (const std::vector<std::int32_t>& tokens : {first, later}) EXPECT_EQ(run(tokens, {}), whole);
+  EXPECT_EQ(run(first, time(0.5)), std::pair(time(0.5), time(93.0)));
+  EXPECT_EQ(run(later, time(0.5)), std::pair(time(0.5), time(0.0)));
+}
+
 // Experts 0 and 1 are there, 2 is copied for 1.5 and computed last, each for 1: 3. Where a copy doubles the time of
 // what starts beside it, expert 0 takes 2, and 1 starts when the copy has ended: 4.
 TEST(ExpertLayers, ACopySlowsDownOnlyTheStepsThatStartBesideIt) {
