@@ -203,6 +203,7 @@ class MoeInfinity final : public ExpertLayers {
     running_ = layer;
     std::int64_t resident = 0;
     if (all.known()) {
+      often_.prefetch(layer);
       present_.read_bits(layer, held_);
       resident = compute_those(all, held_);
     } else {

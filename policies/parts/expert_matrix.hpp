@@ -15,6 +15,7 @@
 
 #include "policies/parts/expert_slots.hpp"
 #include "sim/core/error.hpp"
+#include "sim/core/prefetch.hpp"
 
 namespace spillway {
 
@@ -59,7 +60,7 @@ template <class Holds>
   std::size_t leading = 0;  // of the `count` that follow these, some may be, too
   while (count > 0) {
     const std::size_t half = (count + 1) / 2;
-    leading += half * static_cast<std::size_t>(holds(leading + half - 1));
+    leading += half & (std::size_t{0} - static_cast<std::size_t>(holds(leading + half - 1)));
     count -= half;
   }
   return leading;
@@ -380,23 +381,27 @@ class ExpertMatrix {
         gap_ends_(prefix_.size()),
         gaps_changed_(gap_ends_.size()),
         gaps_(gap_ends_.size()),
-        first_absent_(shares.layers()) {
+        first_absent_(shares.layers()),
+        counts_(prefix_.size()) {
     set(shares);
   }
 
   /// Replaces the shares. Those before may only have changed if they are the same object. O(n / 8 + present experts)
   /// for n experts of all layers.
   void set(const ExpertShares& shares) {
-    const ExpertShares* const before = shares_ == &shares ? nullptr : shares_;
+    count_prefixes(shares_ == &shares ? nullptr : shares_);
+    const ExpertShares* const before = shares_;
     shares_ = &shares;
     std::ranges::fill(present_by_rank_, 0);
     std::uint64_t* const words = present_by_rank_.data();
+    const std::size_t row_bytes = static_cast<std::size_t>(shares.experts()) * sizeof(Number);
     for (std::int32_t layer = 0; layer < shares.layers(); ++layer) {
       const Number* const ranks = shares.ranks(layer);
-      if (before != nullptr && prefix_[at(layer)] != 0) {
-        const std::span order(before->order(layer), static_cast<std::size_t>(shares.experts()));
+      spillway::prefetch(shares.ranks(std::min(layer + 1, shares.layers() - 1)), row_bytes);
+      if (prefix_[at(layer)] != 0) {
+        const std::span order(before->order(layer), counts_[at(layer)]);
 #pragma GCC unroll 4
-        for (const std::uint16_t expert : order.first(present_.leading(layer, order))) mark(words, ranks[expert]);
+        for (const std::uint16_t expert : order) mark(words, ranks[expert]);
         continue;
       }
       present_.read_bits(layer, row_);
@@ -451,6 +456,10 @@ class ExpertMatrix {
       present_by_rank_[rank / kBits] |= static_cast<std::uint64_t>(present[order[place]]) << (rank % kBits);
     }
     shorten_tail();
+  }
+  /// Asks the caches for what fill() reads.
+  SPILLWAY_PREFETCHES void prefetch(std::int32_t layer) const {
+    spillway::prefetch(shares_->ranks_of_places(layer), static_cast<std::size_t>(shares_->experts()) * sizeof(Number));
   }
   /// The same where all of the layer are present now. O(log experts), O(1) for each that is worth no less than some
   /// expert that is present, and for each that is left of the tail before.
@@ -543,6 +552,16 @@ class ExpertMatrix {
   /// Whether the expert at that place is; none is behind all places.
   [[nodiscard]] bool is_present(std::int32_t layer, std::int32_t place) const {
     return place < shares_->experts() && present_.has({layer, shares_->order(layer)[place]});
+  }
+  /// Sets counts_ by the shares that are replaced; null: they have changed, so no layer has a prefix. All before any is
+  /// used: each count is a chain of reads, and a processor follows several at once.
+  void count_prefixes(const ExpertShares* before) {
+    if (before == nullptr) std::ranges::fill(prefix_, Number{0});
+    for (std::size_t layer = 0; layer < counts_.size(); ++layer) {
+      if (prefix_[layer] == 0) continue;
+      const auto l = static_cast<std::int32_t>(layer);
+      counts_[layer] = present_.leading(l, {before->order(l), static_cast<std::size_t>(before->experts())});
+    }
   }
   /// Experts of `layer` are new, with bits in no word before `word`.
   void starts_at(std::int32_t layer, std::size_t word) {
@@ -747,8 +766,10 @@ class ExpertMatrix {
   std::vector<Number> gap_ends_;      // all experts of this rank or a higher one are present
   std::vector<Number> gaps_changed_;  // not 0: gap_ends_ has risen, or experts have come, since gaps_ was found
   std::vector<std::int32_t> gaps_;  // place of the first absent expert, while its gap has not changed; `experts`: none
-  std::vector<std::uint64_t> row_;  // during set()
-  FirstAbsent first_absent_;        // of those that have not changed
+  FirstAbsent first_absent_;        // of those whose gap has not changed
+  // During set():
+  std::vector<std::size_t> counts_;  // by layer: how many are present, where prefix_ is not 0
+  std::vector<std::uint64_t> row_;
 };
 
 /// The same for a matrix that is told of many more changes than it is asked questions: it looks who is present when it

@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "sim/core/error.hpp"
+#include "sim/core/prefetch.hpp"
 #include "sim/core/random.hpp"
 
 namespace spillway {
@@ -202,6 +203,10 @@ AllUsed ExpertDraw::all_used(std::int32_t layer) {
   if (by_rank.empty()) {
     by_rank.resize(ranks.size());
     for (std::int32_t e = 0; e < choice_.count; ++e) by_rank[ranks[index(e)]] = e;
+  }
+  // The next layer's are asked for next, and their first ones are looked at at once.
+  if (const std::size_t next = index(layer) + 1; next < layers_.size() && !layers_[next].by_rank.empty()) {
+    prefetch(layers_[next].by_rank[index(kind_)].data(), sizeof(std::int32_t));
   }
   return {by_rank, base.rank_tokens, ranks};
 }
