@@ -54,16 +54,20 @@ struct LayerExpert {
 }
 
 /// How many of `count` come before the first one that does not fulfil `holds(i)`; none behind it may. O(log count),
-/// without a branch for each step: no processor can predict it.
+/// without a branch for each step: no processor can predict it. Each step waits for the one before, so the last few are
+/// counted at once.
 template <class Holds>
 [[nodiscard]] constexpr std::size_t count_leading(std::size_t count, const Holds& holds) {
+  constexpr std::size_t kFew = 32;
   std::size_t leading = 0;  // of the `count` that follow these, some may be, too
-  while (count > 0) {
+  while (count > kFew) {
     const std::size_t half = (count + 1) / 2;
     leading += half & (std::size_t{0} - static_cast<std::size_t>(holds(leading + half - 1)));
     count -= half;
   }
-  return leading;
+  std::uint16_t more = 0;  // as wide as a rank, so that a processor compares many at once
+  for (std::size_t i = 0; i < count; ++i) more = static_cast<std::uint16_t>(more + (holds(leading + i) ? 1 : 0));
+  return leading + more;
 }
 
 /// Not a character type: a write to one might change anything, so a compiler would read everything again.
@@ -95,10 +99,21 @@ class PresentExperts {
     const std::span<Presence> row = of(layer);
     for (const std::uint16_t expert : experts) row[expert] = Presence::absent;
   }
-  /// How many of these come before the first one that is absent; none behind it may be present. O(log experts).
-  [[nodiscard]] std::size_t leading(std::int32_t layer, std::span<const std::uint16_t> experts) const {
-    return count_leading(experts.size(),
-                         [row = row(layer), experts](std::size_t i) { return row[experts[i]] == Presence::present; });
+  /// How many of a layer are present.
+  [[nodiscard]] std::size_t count(std::int32_t layer) const {
+    constexpr std::size_t kAtOnce = 128;
+    const Presence* const row = this->row(layer);
+    std::size_t count = 0;
+    // Sums of a byte each, so that a processor adds up many at once.
+    for (std::size_t begin = 0, end = 0; begin < experts_; begin = end) {
+      end = std::min(begin + kAtOnce, experts_);
+      std::uint8_t some = 0;
+      for (std::size_t e = begin; e < end; ++e) {
+        some = static_cast<std::uint8_t>(some + static_cast<std::uint8_t>(row[e]));
+      }
+      count += some;
+    }
+    return count;
   }
   /// By expert.
   [[nodiscard]] const Presence* row(std::int32_t layer) const {
@@ -211,7 +226,8 @@ class ExpertShares {
   }
   /// How many experts of a layer have this rank or a higher one: those at its first places. O(log experts).
   [[nodiscard]] std::int32_t places_from(std::int32_t layer, std::size_t rank) const {
-    const auto is_higher = [ranks = ranks_of_places(layer), rank](std::size_t place) { return ranks[place] >= rank; };
+    const auto least = static_cast<Number>(std::min<std::size_t>(rank, kMost));  // compared as a rank, many at once
+    const auto is_higher = [ranks = ranks_of_places(layer), least](std::size_t place) { return ranks[place] >= least; };
     return static_cast<std::int32_t>(count_leading(experts_, is_higher));
   }
 
@@ -371,6 +387,9 @@ class FirstAbsent {
 /// Those that are present are bits in the order of all experts. Where many experts of a layer come at once, most of
 /// them leave soon, and a bit for each would cost more than it saves. So those that are worth less than every other
 /// expert at that time have none: they are the tail, a range of places of that layer, which gets shorter from its end.
+/// Nor are there bits for those of a full layer that will most likely stay until the shares change: the ones that are
+/// worth more than any that has left while the shares before were in use, and some more. If one of them is asked for,
+/// all get their bits.
 class ExpertMatrix {
  public:
   ExpertMatrix(const PresentExperts& present, const ExpertShares& shares)
@@ -381,16 +400,14 @@ class ExpertMatrix {
         gap_ends_(prefix_.size()),
         gaps_changed_(gap_ends_.size()),
         gaps_(gap_ends_.size()),
-        first_absent_(shares.layers()),
-        counts_(prefix_.size()) {
+        first_absent_(shares.layers()) {
     set(shares);
   }
 
   /// Replaces the shares. Those before may only have changed if they are the same object. O(n / 8 + present experts)
   /// for n experts of all layers.
   void set(const ExpertShares& shares) {
-    count_prefixes(shares_ == &shares ? nullptr : shares_);
-    const ExpertShares* const before = shares_;
+    const ExpertShares* const before = shares_ == &shares ? nullptr : shares_;
     shares_ = &shares;
     std::ranges::fill(present_by_rank_, 0);
     std::uint64_t* const words = present_by_rank_.data();
@@ -398,8 +415,8 @@ class ExpertMatrix {
     for (std::int32_t layer = 0; layer < shares.layers(); ++layer) {
       const Number* const ranks = shares.ranks(layer);
       spillway::prefetch(shares.ranks(std::min(layer + 1, shares.layers() - 1)), row_bytes);
-      if (prefix_[at(layer)] != 0) {
-        const std::span order(before->order(layer), counts_[at(layer)]);
+      if (before != nullptr && prefix_[at(layer)] != 0) {
+        const std::span order(before->order(layer), present_.count(layer));
 #pragma GCC unroll 4
         for (const std::uint16_t expert : order) mark(words, ranks[expert]);
         continue;
@@ -414,6 +431,8 @@ class ExpertMatrix {
     std::ranges::fill(prefix_, Number{0});
     first_ = first_running_ = 0;
     tail_ = {};
+    constexpr std::size_t kMargin = 4;  // words
+    marked_end_ = std::min(std::exchange(reached_, 0) + kMargin, present_by_rank_.size());
     std::ranges::fill(gap_ends_, std::numeric_limits<Number>::max());
     std::ranges::fill(gaps_changed_, Number{1});
     std::ranges::fill(gaps_, 0);
@@ -461,15 +480,15 @@ class ExpertMatrix {
   SPILLWAY_PREFETCHES void prefetch(std::int32_t layer) const {
     spillway::prefetch(shares_->ranks_of_places(layer), static_cast<std::size_t>(shares_->experts()) * sizeof(Number));
   }
-  /// The same where all of the layer are present now. O(log experts), O(1) for each that is worth no less than some
-  /// expert that is present, and for each that is left of the tail before.
+  /// The same where all of the layer are present now. O(log experts), and O(1) for each that gets a bit and for each
+  /// that is left of the tail before.
   void fill(std::int32_t layer) {
     const Number* const ranks = shares_->ranks_of_places(layer);
     begin_tail(layer);
     prefix_[at(layer)] = 1;
     std::uint64_t* const words = present_by_rank_.data();
-#pragma GCC unroll 4
-    for (std::int32_t place = 0; place < tail_.begin; ++place) mark(words, ranks[place]);
+    const std::size_t end = marked_end_ * kBits;
+    for (const Number* rank = ranks + tail_.begin; rank != ranks && rank[-1] < end; --rank) mark(words, rank[-1]);
     gap_ends_[at(layer)] = 0;
     gaps_changed_[at(layer)] = 0;
     gaps_[at(layer)] = shares_->experts();
@@ -553,16 +572,6 @@ class ExpertMatrix {
   [[nodiscard]] bool is_present(std::int32_t layer, std::int32_t place) const {
     return place < shares_->experts() && present_.has({layer, shares_->order(layer)[place]});
   }
-  /// Sets counts_ by the shares that are replaced; null: they have changed, so no layer has a prefix. All before any is
-  /// used: each count is a chain of reads, and a processor follows several at once.
-  void count_prefixes(const ExpertShares* before) {
-    if (before == nullptr) std::ranges::fill(prefix_, Number{0});
-    for (std::size_t layer = 0; layer < counts_.size(); ++layer) {
-      if (prefix_[layer] == 0) continue;
-      const auto l = static_cast<std::int32_t>(layer);
-      counts_[layer] = present_.leading(l, {before->order(l), static_cast<std::size_t>(before->experts())});
-    }
-  }
   /// Experts of `layer` are new, with bits in no word before `word`.
   void starts_at(std::int32_t layer, std::size_t word) {
     std::size_t& first = layer == running_ ? first_running_ : first_;
@@ -590,6 +599,7 @@ class ExpertMatrix {
       }
       starts_at(tail_.layer, tail_rank() / kBits);
     }
+    reached_ = std::max(reached_, first_);
     const std::size_t first = std::min(first_, first_running_);
     starts_at(layer, first);
     tail_ = {.layer = layer, .begin = shares_->places_from(layer, first * kBits), .end = shares_->experts()};
@@ -644,10 +654,25 @@ class ExpertMatrix {
     first_running_ = present_by_rank_.size();
   }
   /// The first word from `word` on that has a bit; `stop`: none before it does.
-  [[nodiscard]] std::size_t next_word(std::size_t word, std::size_t stop) const {
+  [[nodiscard]] std::size_t next_word(std::size_t word, std::size_t stop) {
     const std::uint64_t* const words = present_by_rank_.data();
-    const auto has_bit = [](std::uint64_t bits) { return bits != 0; };
-    return static_cast<std::size_t>(std::find_if(words + word, words + stop, has_bit) - words);
+    for (std::size_t end = std::min(stop, marked_end_);; end = stop) {
+      while (word < end && words[word] == 0) ++word;
+      if (word < end || end == stop) return word;
+      mark_rest();
+    }
+  }
+  /// Every expert that is present and not of the tail has its bit.
+  void mark_rest() {
+    const std::size_t begin = std::exchange(marked_end_, present_by_rank_.size()) * kBits;
+    for (std::int32_t layer = 0; layer < shares_->layers(); ++layer) {
+      const Number* const ranks = shares_->ranks_of_places(layer);
+      const std::uint16_t* const order = shares_->order(layer);
+      const Presence* const present = present_.row(layer);
+      for (std::int32_t place = 0; place < shares_->experts() && ranks[place] >= begin; ++place) {
+        if (present[order[place]] == Presence::present) mark(ranks[place]);
+      }
+    }
   }
   /// Where those of the tail begin that leave: at most the last `count`, and none of the word `first_` or a later one.
   /// Takes them off the count.
@@ -761,15 +786,15 @@ class ExpertMatrix {
   std::int32_t running_ = -1;      // whose experts stay
   std::size_t first_ = 0;          // no word before it has an expert of another layer than the running one
   std::size_t first_running_ = 0;  // no word before the smaller one of both has any
+  std::size_t marked_end_ = 0;     // experts of full layers may have no bits from this word on
+  std::size_t reached_ = 0;        // the highest `first_` when many came, since the shares changed
   // By layer:
   std::vector<Number> prefix_;        // not 0: no expert that is absent comes before one that is present
   std::vector<Number> gap_ends_;      // all experts of this rank or a higher one are present
   std::vector<Number> gaps_changed_;  // not 0: gap_ends_ has risen, or experts have come, since gaps_ was found
   std::vector<std::int32_t> gaps_;  // place of the first absent expert, while its gap has not changed; `experts`: none
   FirstAbsent first_absent_;        // of those whose gap has not changed
-  // During set():
-  std::vector<std::size_t> counts_;  // by layer: how many are present, where prefix_ is not 0
-  std::vector<std::uint64_t> row_;
+  std::vector<std::uint64_t> row_;  // during set()
 };
 
 /// The same for a matrix that is told of many more changes than it is asked questions: it looks who is present when it

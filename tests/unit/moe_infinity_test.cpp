@@ -108,11 +108,14 @@ TEST(ExpertShares, KnowTheLayerOfEveryNumber) {
     // Of equal shares, those of the last layer come first, and the last one of them.
     EXPECT_EQ(shares.by_worth(0), (LayerExpert{layers - 1, experts - 1}));
     EXPECT_EQ(shares.ranks(0)[0], layers * experts - 1);
+    // No rank is as high as 65,535, and none is taken for one that is 65,536 less.
+    EXPECT_EQ(shares.places_from(0, 0), experts);
+    for (const std::size_t beyond : {65'535U, 65'536U, 65'537U}) EXPECT_EQ(shares.places_from(0, beyond), 0);
   }
 }
 
 TEST(CountLeading, CountsThoseBeforeTheFirstOneThatDoesNot) {
-  for (std::size_t count = 0; count <= 70; ++count) {
+  for (std::size_t count = 0; count <= 140; ++count) {
     for (std::size_t leading = 0; leading <= count; ++leading) {
       const auto holds = [&](std::size_t i) {
         EXPECT_LT(i, count);
@@ -125,7 +128,7 @@ TEST(CountLeading, CountsThoseBeforeTheFirstOneThatDoesNot) {
 
 TEST(PresentExperts, AreAlsoBits) {
   RandomStream random(3, 0, "present-experts");
-  for (const std::int32_t experts : {1, 7, 8, 63, 64, 65, 130, 192}) {
+  for (const std::int32_t experts : {1, 7, 8, 63, 64, 65, 130, 192, 300}) {
     PresentExperts present(3, experts);
     std::vector<std::uint64_t> words{~std::uint64_t{0}};
     const auto expect = [&](std::int32_t layer, const auto& there) {
@@ -135,6 +138,9 @@ TEST(PresentExperts, AreAlsoBits) {
         const bool bit = (words[static_cast<std::size_t>(e / 64)] >> (e % 64) & 1U) != 0;
         ASSERT_EQ(bit, e < experts && there(e)) << experts << " experts, expert " << e;
       }
+      std::size_t count = 0;
+      for (std::int32_t e = 0; e < experts; ++e) count += there(e) ? 1U : 0U;
+      ASSERT_EQ(present.count(layer), count) << "of " << experts;
     };
     std::vector<bool> some;
     for (std::int32_t e = 0; e < experts; ++e) {
@@ -399,7 +405,7 @@ TYPED_TEST(ExpertMatrices, AgreeWithALookAtEveryExpert) {
   int left_at_once = 0;  // from several layers
   int left_of_whole = 0;
   int left_of_others = 0;
-  for (const std::int32_t experts : {1, 63, 64, 65, 128, 130}) {
+  for (const std::int32_t experts : {1, 63, 64, 65, 128, 130, 250}) {
     const auto count = static_cast<std::size_t>(experts);
     PlainMatrix plain{.shares = std::vector(3, std::vector<double>(count)),
                       .present = std::vector(3, std::vector<bool>(count))};
