@@ -901,11 +901,11 @@ class SeldomAskedMatrix {
       begin = std::min<std::size_t>(begin, next_ranks_[at(layer)]);
     }
     // In steps, since each costs O(layers). Ranks beyond the last one that leaves are looked at in vain, so after the
-    // first step, each is as long as it takes if as many of its experts are present as before it.
-    const auto wanted = static_cast<std::size_t>(count);
-    std::size_t step = wanted + next_.size();
+    // first step, each is as long as it takes if as many of its experts are present as of the one before.
+    std::size_t step = static_cast<std::size_t>(count) + next_.size();
     for (std::size_t end = begin; end < stop;) {
       end += step;
+      const std::int64_t wanted = count;
       for (std::int32_t layer = 0; layer < shares_->layers(); ++layer) {
         if (next_ranks_[at(layer)] >= end) continue;
         const Number* const ranks = shares_->ranks_of_places(layer);
@@ -921,10 +921,10 @@ class SeldomAskedMatrix {
         next_ranks_[at(layer)] = place < 0 ? kNone : ranks[place];
       }
       if (count <= 0) break;
-      const std::size_t looked_at = end - begin;
+      const auto found = static_cast<std::size_t>(wanted - count);
       const auto left = static_cast<std::size_t>(count);
       // The bounds keep the number of steps small where few or none are found.
-      step = std::max(looked_at * (left + left / 16) / std::max(wanted - left, left / 4 + 1), looked_at / 16 + 1);
+      step = std::max(step * (left + left / 16) / std::max(found, left / 4 + 1), 2 * next_.size());
     }
   }
   /// Without a loss, the first gap is not before the one before.
