@@ -101,10 +101,10 @@ class PresentExperts {
   }
   /// How many of a layer are present.
   [[nodiscard]] std::size_t count(std::int32_t layer) const {
-    constexpr std::size_t kAtOnce = 128;
+    constexpr std::size_t kAtOnce = 128;  // a byte holds their number
     const Presence* const row = this->row(layer);
     std::size_t count = 0;
-    // Sums of a byte each, so that a processor adds up many at once.
+    // Sums of one byte each, so that a processor adds up many at once.
     for (std::size_t begin = 0, end = 0; begin < experts_; begin = end) {
       end = std::min(begin + kAtOnce, experts_);
       std::uint8_t some = 0;
@@ -387,9 +387,8 @@ class FirstAbsent {
 /// Those that are present are bits in the order of all experts. Where many experts of a layer come at once, most of
 /// them leave soon, and a bit for each would cost more than it saves. So those that are worth less than every other
 /// expert at that time have none: they are the tail, a range of places of that layer, which gets shorter from its end.
-/// Nor are there bits for those of a full layer that will most likely stay until the shares change: the ones that are
-/// worth more than any that has left while the shares before were in use, and some more. If one of them is asked for,
-/// all get their bits.
+/// Nor are there bits for those of a full layer that will most likely stay until the shares change: those of ranks well
+/// above all that were looked at while earlier shares were in use. Once a search gets that far, all get their bits.
 class ExpertMatrix {
  public:
   ExpertMatrix(const PresentExperts& present, const ExpertShares& shares)
@@ -432,7 +431,9 @@ class ExpertMatrix {
     first_ = first_running_ = 0;
     tail_ = {};
     constexpr std::size_t kMargin = 4;  // words
-    marked_end_ = std::min(std::exchange(reached_, 0) + kMargin, present_by_rank_.size());
+    if (reached_ > 0) reached_before_ = std::exchange(reached_, 0);
+    marked_end_ = std::min(reached_before_ + kMargin, present_by_rank_.size());
+    is_rest_marked_ = true;
     std::ranges::fill(gap_ends_, std::numeric_limits<Number>::max());
     std::ranges::fill(gaps_changed_, Number{1});
     std::ranges::fill(gaps_, 0);
@@ -488,7 +489,8 @@ class ExpertMatrix {
     prefix_[at(layer)] = 1;
     std::uint64_t* const words = present_by_rank_.data();
     const std::size_t end = marked_end_ * kBits;
-    for (const Number* rank = ranks + tail_.begin; rank != ranks && rank[-1] < end; --rank) mark(words, rank[-1]);
+    for (std::int32_t place = tail_.begin; place > 0 && ranks[place - 1] < end; --place) mark(words, ranks[place - 1]);
+    is_rest_marked_ = false;
     gap_ends_[at(layer)] = 0;
     gaps_changed_[at(layer)] = 0;
     gaps_[at(layer)] = shares_->experts();
@@ -498,7 +500,8 @@ class ExpertMatrix {
   /// be there in other layers. Calls `left(number, layer)` in turn for each, with its number in all layers, or
   /// `left_last(layer, begin, end, whole)` for those of a layer that are at places from `begin` to `end` - 1 of its
   /// order, the last one first; `whole`: all that are at places before `end` were present, and no others. Both must
-  /// change `present`. O(layers + experts + count + n / 64) for n experts of all layers.
+  /// change `present`. O(layers + experts + count + n / 64) for n experts of all layers, and O(n) at most once after
+  /// each set().
   template <class Left, class LeftLast>
   void remove_least(std::int32_t running, std::int64_t count, const Left& left, const LeftLast& left_last) {
     if (count == 0) return;
@@ -653,18 +656,20 @@ class ExpertMatrix {
     first_ = std::min(first_, first_running_);
     first_running_ = present_by_rank_.size();
   }
-  /// The first word from `word` on that has a bit; `stop`: none before it does.
+  /// The first word from `word` on that has a bit; `stop`: none before it does. Gives the rest their bits if it gets to
+  /// them.
   [[nodiscard]] std::size_t next_word(std::size_t word, std::size_t stop) {
     const std::uint64_t* const words = present_by_rank_.data();
-    for (std::size_t end = std::min(stop, marked_end_);; end = stop) {
-      while (word < end && words[word] == 0) ++word;
-      if (word < end || end == stop) return word;
-      mark_rest();
-    }
+    const std::size_t end = std::min(stop, marked_end_);
+    while (word < end && words[word] == 0) ++word;
+    if (word < end || end == stop) return word;
+    mark_rest();
+    return next_word(word, stop);
   }
-  /// Every expert that is present and not of the tail has its bit.
+  /// From now on, every expert that is present and not of the tail has its bit.
   void mark_rest() {
     const std::size_t begin = std::exchange(marked_end_, present_by_rank_.size()) * kBits;
+    if (is_rest_marked_) return;
     for (std::int32_t layer = 0; layer < shares_->layers(); ++layer) {
       const Number* const ranks = shares_->ranks_of_places(layer);
       const std::uint16_t* const order = shares_->order(layer);
@@ -783,11 +788,13 @@ class ExpertMatrix {
   const ExpertShares* shares_ = nullptr;
   std::vector<std::uint64_t> present_by_rank_;  // bits by rank: which are present, but for the tail
   Tail tail_{};
-  std::int32_t running_ = -1;      // whose experts stay
-  std::size_t first_ = 0;          // no word before it has an expert of another layer than the running one
-  std::size_t first_running_ = 0;  // no word before the smaller one of both has any
-  std::size_t marked_end_ = 0;     // experts of full layers may have no bits from this word on
-  std::size_t reached_ = 0;        // the highest `first_` when many came, since the shares changed
+  std::int32_t running_ = -1;       // whose experts stay
+  std::size_t first_ = 0;           // no word before it has an expert of another layer than the running one
+  std::size_t first_running_ = 0;   // no word before the smaller one of both has any
+  std::size_t marked_end_ = 0;      // from this word on, experts of layers that were full may have no bits
+  bool is_rest_marked_ = true;      // no layer has been full since the shares changed
+  std::size_t reached_ = 0;         // the highest `first_` when many came, since the shares changed; 0: many never came
+  std::size_t reached_before_ = 0;  // the same of earlier shares
   // By layer:
   std::vector<Number> prefix_;        // not 0: no expert that is absent comes before one that is present
   std::vector<Number> gap_ends_;      // all experts of this rank or a higher one are present
@@ -845,7 +852,7 @@ class SeldomAskedMatrix {
     if (lowest == kNone) return std::nullopt;
     return KeptExpert{shares_->by_worth(lowest), shares_->worth_more(lowest)};
   }
-  /// As that of ExpertMatrix, but calls `left(one)` for each. O(layers * log n + n / 64) for n experts of all layers,
+  /// As that of ExpertMatrix, but calls `left(one)` for each. O(layers + n / 64) for n experts of all layers,
   /// and O(1) for each, present or not, that is worth less than the last one that leaves, and for up to about four
   /// times as many others: few where presence has little to do with rank.
   template <class Left>
@@ -900,8 +907,8 @@ class SeldomAskedMatrix {
       next_ranks_[at(layer)] = last < 0 ? kNone : shares_->ranks_of_places(layer)[last];
       begin = std::min<std::size_t>(begin, next_ranks_[at(layer)]);
     }
-    // In steps, since each costs O(layers). Ranks beyond the last one that leaves are looked at in vain, so after the
-    // first step, each is as long as it takes if as many of its experts are present as of the one before.
+    // In steps, since each costs O(layers). Ranks beyond the last one that leaves are looked at in vain, so each later
+    // step is as long as needed if experts are present in it as often as in the step before, and a little longer.
     std::size_t step = static_cast<std::size_t>(count) + next_.size();
     for (std::size_t end = begin; end < stop;) {
       end += step;
@@ -924,7 +931,7 @@ class SeldomAskedMatrix {
       const auto found = static_cast<std::size_t>(wanted - count);
       const auto left = static_cast<std::size_t>(count);
       // The bounds keep the number of steps small where few or none are found.
-      step = std::max(step * (left + left / 16) / std::max(found, left / 4 + 1), 2 * next_.size());
+      step = std::max(step * (left + left / 16 + 1) / std::max(found, left / 4 + 1), 2 * next_.size());
     }
   }
   /// Without a loss, the first gap is not before the one before.
